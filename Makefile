@@ -1,0 +1,58 @@
+# Every target is one line that can also be typed by hand; `make` alone lists them.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+PYTHON ?= python3
+BIN    := .venv/bin
+# Skip reasons are listed for people; the one line about missing capabilities is always printed.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal -r $(if $(CI),fE,fEs)
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help demo test test-all test-spark check format bench bench-quick campaign soak mutants clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.test ## see a queue at work, and a killed worker lose nothing
+	@$(BIN)/python -m dirqueue.demo
+
+test: check ## check, then every test but the slow ones and Spark's
+	$(PYTEST) -m 'not slow and not spark'
+
+test-all: check .venv/.spark ## check, then every test there is
+	$(PYTEST)
+
+test-spark: .venv/.spark ## the tests that start a Spark session
+	$(BIN)/pytest -r fEs -m spark --timeout 600
+
+check: .venv/.test ## lint, formatting, types, layers, spelling
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { $(BIN)/ruff format --check; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports > .venv/imports.log 2>&1 || { cat .venv/imports.log; exit 1; }
+	@$(BIN)/codespell
+
+format: .venv/.test ## rewrite the code the way check wants it
+	@$(BIN)/ruff check --quiet --fix-only && $(BIN)/ruff format
+
+bench: .venv/.test ## measure everything (long), results under artifacts/
+	$(BIN)/python bench/run.py
+
+bench-quick: .venv/.test ## measure the main paths in about a minute
+	$(BIN)/python bench/run.py --quick
+
+campaign: .venv/.test ## crash and fault campaigns, all seeds
+	$(BIN)/python scripts/campaign.py
+
+soak: .venv/.test ## property tests with 20 000 examples each
+	$(BIN)/pytest -n 2 --hypothesis-profile=soak --timeout 0 tests/unit tests/model
+
+mutants: .venv/.test ## break the code on purpose; the tests must notice
+	$(BIN)/python scripts/mutants.py
+
+clean: ## remove what the other targets made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
+
+.venv/.test: pyproject.toml
+	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e '.[test]' && touch $@
+.venv/.spark: .venv/.test
+	@$(BIN)/pip install -q -e '.[test,connect]' && touch $@
