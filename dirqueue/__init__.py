@@ -1,0 +1,106 @@
+"""dirqueue: a work queue that is just a directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    # objects
+    "Lease": "lease",
+    "Message": "message",
+    "Purged": "layouts.base",
+    "Queue": "queue",
+    "Settings": "settings",
+    "Stats": "stats",
+    # errors
+    "CodecError": "errors",
+    "DirQueueError": "errors",
+    "Empty": "errors",
+    "Full": "errors",
+    "InvalidId": "errors",
+    "LayoutError": "errors",
+    "LeaseLost": "errors",
+    "MessageError": "errors",
+    "MessageNotFound": "errors",
+    "MessageTooLarge": "errors",
+    "QueueAccess": "errors",
+    "QueueError": "errors",
+    "QueueNotFound": "errors",
+    "SettingsError": "errors",
+    "Unsupported": "errors",
+    # raised by handlers
+    "Reject": "errors",
+    "Release": "errors",
+    "Retry": "errors",
+}
+__all__ = [
+    "CodecError",
+    "DirQueueError",
+    "Empty",
+    "Full",
+    "InvalidId",
+    "LayoutError",
+    "Lease",
+    "LeaseLost",
+    "Message",
+    "MessageError",
+    "MessageNotFound",
+    "MessageTooLarge",
+    "Purged",
+    "Queue",
+    "QueueAccess",
+    "QueueError",
+    "QueueNotFound",
+    "Reject",
+    "Release",
+    "Retry",
+    "Settings",
+    "SettingsError",
+    "Stats",
+    "Unsupported",
+]
+
+if TYPE_CHECKING:
+    from dirqueue.errors import (
+        CodecError,
+        DirQueueError,
+        Empty,
+        Full,
+        InvalidId,
+        LayoutError,
+        LeaseLost,
+        MessageError,
+        MessageNotFound,
+        MessageTooLarge,
+        QueueAccess,
+        QueueError,
+        QueueNotFound,
+        Reject,
+        Release,
+        Retry,
+        SettingsError,
+        Unsupported,
+    )
+    from dirqueue.layouts.base import Purged
+    from dirqueue.lease import Lease
+    from dirqueue.message import Message
+    from dirqueue.queue import Queue
+    from dirqueue.settings import Settings
+    from dirqueue.stats import Stats
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: `import dirqueue` itself costs next to nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dirqueue' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"dirqueue.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,68 @@
+"""The file server's clock: the one that all hosts sharing a directory agree on.
+
+Layer: above fs, below layouts.
+A lease is judged by server time, so that a host whose clock is wrong neither takes live leases nor lets dead ones
+lie. The server's time is the mtime it gives a file; the difference to our clock is kept and refreshed.
+"""
+
+from __future__ import annotations
+
+import time
+
+from dirqueue import fs, names
+
+#: Seconds for which a measured difference is trusted.
+TRUST = 60.0
+#: A difference below this is the granularity of file times, not a wrong clock.
+NOISE = 0.05
+#: A probe slower than this says little about the moment; it is repeated, then taken as it is.
+SLOW = 0.5
+
+
+class Clock:
+    """Time as the filesystem of one directory tells it, in microseconds since the epoch."""
+
+    def __init__(self, dir_fd: int) -> None:
+        self._dir_fd = dir_fd
+        self._offset = 0
+        self._fresh_until = 0.0
+
+    def now(self) -> int:
+        """Return the server's time in microseconds."""
+        if time.monotonic() > self._fresh_until:
+            self._measure()
+        return time.time_ns() // 1000 + self._offset
+
+    def _measure(self) -> None:
+        """Compare clocks. A directory we cannot write to keeps our own clock."""
+        self._fresh_until = time.monotonic() + TRUST
+        for _ in range(3):
+            before = time.time()
+            try:
+                there = self._touch()
+            except OSError:
+                return  # full, read-only or no permission: whatever comes next will say so better
+            after = time.time()
+            if 0 <= after - before < SLOW:
+                break
+        # File times are those of the last tick: a server that agrees with us shows up to a tick less.
+        difference = there - before if there < before else max(0.0, there - after)
+        self._offset = 0 if abs(difference) < NOISE else int(difference * 1_000_000)
+
+    def _touch(self) -> float:
+        name = f".clock-{names.new_token()}"
+        fd = fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=self._dir_fd)
+        try:
+            # utime(None) asks the server for its own time; creation may be stamped by the client (NFS: delegations).
+            fs.utime(fd)
+            return fs.fstat(fd).st_mtime
+        finally:
+            try:
+                fs.close(fd)
+            finally:
+                fs.discard(name, self._dir_fd)
+
+
+def seconds(duration: float) -> int:
+    """Return a duration in microseconds."""
+    return int(duration * 1_000_000)

@@ -1,0 +1,259 @@
+"""Every call that touches the filesystem, and nothing else touches it.
+
+Layer: above pure values, below everything.
+The first part is the bare calls, bound by name: a test replaces `fs.rename` (or counts, fails, kills, schedules
+it) and the whole package follows, because everybody calls through this module. The second part is the few
+sequences of calls that must be right in one place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any
+
+#: The bare calls, for those who replace them.
+CALLS = (
+    "close", "fallocate", "fstat", "fsync", "link", "mkdir", "open", "read", "rename",
+    "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
+)  # fmt: skip
+
+close = os.close
+fstat = os.fstat
+fsync = os.fsync
+link = os.link
+mkdir = os.mkdir
+open = os.open
+read = os.read
+rename = os.rename
+rmdir = os.rmdir
+scandir = os.scandir
+stat = os.stat
+unlink = os.unlink
+utime = os.utime
+write = os.write
+
+#: A new file of ours: never through a planted link, never one that exists.
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: A message: never through a link, and a planted fifo must not block us.
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+#: One read takes a body up to this size; longer ones take more reads.
+CHUNK = 65536
+
+FILE_MODE = 0o666
+DIR_MODE = 0o777
+
+
+def rename_noreplace(src: str, dst: str, dir_fd: int) -> None:
+    """Rename within a directory; FileExistsError if `dst` is there, NotImplementedError if the kernel cannot."""
+    libc = _libc or _load_libc()
+    if libc.renameat2 is None:
+        raise NotImplementedError
+    if libc.renameat2(dir_fd, src.encode(), dir_fd, dst.encode(), 1):
+        libc.fail(src, dst)
+
+
+def syncfs(fd: int) -> None:
+    """Flush the whole filesystem that `fd` is on; NotImplementedError where that call is missing."""
+    libc = _libc or _load_libc()
+    if libc.syncfs is None:
+        raise NotImplementedError
+    if libc.syncfs(fd):
+        libc.fail("syncfs", None)
+
+
+def fallocate(fd: int, size: int) -> None:
+    """Reserve real space for a file."""
+    os.posix_fallocate(fd, 0, size)
+
+
+class _Libc:
+    """The two calls that Python's os module lacks."""
+
+    def __init__(self) -> None:
+        import ctypes  # takes milliseconds, and only those who publish need it
+
+        library = ctypes.CDLL(None, use_errno=True)
+        self.get_errno = ctypes.get_errno
+        self.renameat2: Any = getattr(library, "renameat2", None)
+        self.syncfs: Any = getattr(library, "syncfs", None)
+
+    def fail(self, src: str, dst: str | None) -> None:
+        code = self.get_errno()
+        if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+            raise NotImplementedError
+        raise OSError(code, os.strerror(code), src, None, dst)
+
+
+_libc: _Libc | None = None
+
+
+def _load_libc() -> _Libc:
+    global _libc
+    _libc = _Libc()
+    return _libc
+
+
+# --- sequences ---------------------------------------------------------------------------------------------
+
+
+def create(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+    """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
+    fd = open(name, CREATE, FILE_MODE, dir_fd=dir_fd)
+    try:
+        done = write(fd, data)
+        while done < len(data):
+            done += _write_on(fd, memoryview(data)[done:])
+        if sync:
+            fsync(fd)  # after a failed fsync the pages look clean: never again, the file goes
+    except BaseException:
+        _close_quietly(fd)
+        discard(name, dir_fd)
+        raise
+    try:
+        close(fd)
+    except OSError:
+        # NFS: a write may fail as late as here. The descriptor is gone all the same.
+        discard(name, dir_fd)
+        raise
+
+
+def _write_on(fd: int, rest: memoryview) -> int:
+    more = write(fd, rest)
+    if more == 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return more
+
+
+def read_file(name: str, dir_fd: int) -> bytes:
+    """Return the whole file, however long."""
+    fd = open(name, READ, dir_fd=dir_fd)
+    try:
+        data = read(fd, CHUNK)
+        if len(data) == CHUNK:
+            pieces = [data]
+            while data := read(fd, 16 * CHUNK):
+                pieces.append(data)
+            data = b"".join(pieces)
+    finally:
+        close(fd)
+    return data
+
+
+def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+    """Write a small file of ours anew: readers see the old one or the new one."""
+    temporary = name + ".new"
+    discard(temporary, dir_fd)
+    create(temporary, data, dir_fd, sync=sync)
+    rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+
+def discard(name: str, dir_fd: int) -> bool:
+    """Unlink a file of ours while giving up; whether it was there. Nothing more can be done about an error."""
+    try:
+        unlink(name, dir_fd=dir_fd)
+    except OSError:
+        return False
+    return True
+
+
+def move(src: str, dst: str, dir_fd: int) -> None:
+    """Rename the exact `src` to a `dst` that nobody else can make; FileNotFoundError if `src` is not there.
+
+    NFS: a server may have done it and lost the reply, so that the repeated call says ENOENT. Since `dst` is
+    ours alone, its presence is the proof.
+    """
+    try:
+        rename(src, dst, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    except FileNotFoundError:
+        if not exists(dst, dir_fd):
+            raise
+
+
+def exists(name: str, dir_fd: int) -> bool:
+    """Whether there is anything of that name."""
+    try:
+        stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def size_of(name: str, dir_fd: int) -> int:
+    """Return the length of a file as its directory shows it."""
+    return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size
+
+
+def mtime_of(name: str, dir_fd: int) -> float:
+    """Return when a file or directory was last changed."""
+    return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mtime
+
+
+def make_directory(path: str, dir_fd: int | None = None) -> bool:
+    """Make one directory; whether it was us. One that exists is good."""
+    try:
+        mkdir(path, DIR_MODE, dir_fd=dir_fd)
+    except FileExistsError:
+        return False
+    return True
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and what is missing above it."""
+    path = os.path.abspath(path)
+    missing = []
+    while not os.path.isdir(path) and path not in missing:
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        make_directory(each)
+
+
+def remove_directory(name: str, dir_fd: int) -> bool:
+    """Remove a directory if it is empty; whether it went. Not empty, or gone already, is no error."""
+    try:
+        rmdir(name, dir_fd=dir_fd)
+    except OSError as error:
+        # NFS: .nfsXXXX of a file that is still open keeps a directory for a while.
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY, errno.ENOTDIR):
+            return False
+        raise
+    return True
+
+
+def sync_directory(name: str, dir_fd: int) -> None:
+    """Make the names in a directory durable."""
+    fd = open(name, DIRECTORY, dir_fd=dir_fd)
+    try:
+        sync_fd(fd)
+    finally:
+        close(fd)
+
+
+def sync_fd(fd: int) -> None:
+    """Make the names in an open directory durable, where the filesystem knows how."""
+    try:
+        fsync(fd)
+    except OSError as error:
+        # COMPAT: some network and FUSE filesystems refuse fsync on a directory; their server does it or nobody can.
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF):
+            raise
+
+
+def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a directory, from a descriptor of its own: threads must not share a position."""
+    fd = open(name, DIRECTORY, dir_fd=dir_fd)
+    try:
+        with scandir(fd) as entries:
+            yield from entries
+    finally:
+        close(fd)
+
+
+def _close_quietly(fd: int) -> None:
+    try:
+        close(fd)
+    except OSError:  # an earlier error is on its way and says more
+        pass

@@ -1,0 +1,120 @@
+"""The directory of a queue, open: its descriptor, its mount, its clock.
+
+Layer: above fs, below layouts.
+Everything is done relative to the descriptor, so a queue that is renamed while in use stays the same queue.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from dirqueue import fs, mounts
+from dirqueue.clock import Clock
+from dirqueue.errors import QueueNotFound, access_error
+
+#: Reserved space, given up when a claim meets a full disk.
+BALLAST = ".ballast"
+
+
+class Home:
+    """An open queue directory; made when first written to."""
+
+    def __init__(self, path: str, *, create: bool = True) -> None:
+        self.path = path
+        self.create = create
+        self.fd = -1
+        self.mount: mounts.Mount
+        self.clock: Clock
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Home({self.path!r})"
+
+    def find(self) -> bool:
+        """Open the directory if it is there; whether it is."""
+        if self.fd >= 0:
+            return True
+        with self._lock:
+            if self.fd >= 0:
+                return True
+            try:
+                fd = fs.open(self.path, fs.DIRECTORY)
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise access_error(self.path, "open the queue", error) from error
+            self.mount = mounts.of(fd, self.path)
+            self.clock = Clock(fd)
+            self.fd = fd
+        return True
+
+    def need(self) -> None:
+        """Open the directory; QueueNotFound if it is not there."""
+        if not self.find():
+            raise not_found(self.path)
+
+    def make(self) -> None:
+        """Open the directory, made first if it is missing and may be made."""
+        if self.find():
+            return
+        if not self.create:
+            raise not_found(self.path)
+        try:
+            fs.make_directories(self.path)
+        except OSError as error:
+            raise access_error(self.path, "make the queue", error) from error
+        if not self.find():
+            raise not_found(self.path)
+        self.keep_ballast()
+        self.sync_parent()
+
+    def reopen(self) -> bool:
+        """Forget a directory that was removed; whether there is another one at the path now."""
+        self.close()
+        return self.find()
+
+    def sync_parent(self) -> None:
+        """Make the name of the queue itself durable."""
+        try:
+            fs.sync_directory(os.path.dirname(os.path.abspath(self.path)), self.fd)
+        except OSError:
+            pass  # a parent we may not read; whoever made it answers for it
+
+    def keep_ballast(self) -> None:
+        """Reserve a little space for bad times. No room, or no right, is no error: it is only a reserve."""
+        if not self.mount.ballast or fs.exists(BALLAST, self.fd):
+            return
+        try:
+            fd = fs.open(BALLAST, fs.CREATE, fs.FILE_MODE, dir_fd=self.fd)
+        except OSError:
+            return
+        try:
+            fs.fallocate(fd, self.mount.ballast)
+        except OSError:
+            fs.discard(BALLAST, self.fd)
+        finally:
+            fs.close(fd)
+
+    def drop_ballast(self) -> bool:
+        """Give the reserve up; whether there was one."""
+        return fs.discard(BALLAST, self.fd)
+
+    def sync(self, directory: str = ".") -> None:
+        """Make the names in the queue, or in a directory of it, durable."""
+        if directory == ".":
+            fs.sync_fd(self.fd)
+        else:
+            fs.sync_directory(directory, self.fd)
+
+    def close(self) -> None:
+        """Let go of the descriptor; the next use opens the path again."""
+        with self._lock:
+            fd, self.fd = self.fd, -1
+        if fd >= 0:
+            fs.close(fd)
+
+
+def not_found(path: str) -> QueueNotFound:
+    """Return the error for a queue that is not there."""
+    return QueueNotFound(f"there is no queue at {path!r}: put() or create() makes one", path=path)

@@ -1,0 +1,115 @@
+"""What every on-disk format offers to the queue object, and how it says that it cannot.
+
+Layer: layouts.  One protocol, so that Queue, Worker, CLI and Spark work with each format alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
+
+from dirqueue.errors import LeaseLost, Unsupported
+from dirqueue.home import Home
+from dirqueue.message import Entry, Failure
+from dirqueue.settings import Settings
+
+
+class Held:
+    """One claimed message: the exact name we hold it by. Who renews it changes it in place."""
+
+    __slots__ = ("attempts", "data", "id", "leased", "place", "token", "until")
+
+    def __init__(self, id: str, place: str, leased: int, until: int, attempts: int, token: str) -> None:
+        self.id = id
+        self.place = place
+        self.leased = leased
+        self.until = until
+        self.attempts = attempts
+        self.token = token
+        #: The body, read with the claim; None if it is too long for that.
+        self.data: bytes | None = None
+
+
+class Purged(NamedTuple):
+    """What a purge did."""
+
+    new: int = 0  #: unfinished files and staging directories removed
+    directories: int = 0  #: emptied slices and batches removed
+    done: int = 0  #: kept messages past their time
+    dead: int = 0
+    buried: int = 0  #: messages out of attempts that nobody had claimed again
+    released: int = 0  #: claims of consumers that never came back
+    other: int = 0  #: error notes without a message, tombstones of acks
+    busy: int = 0  #: 1 if another purger was at work and nothing was done
+
+    def __add__(self, other: object) -> Purged:
+        if not isinstance(other, Purged):
+            return NotImplemented
+        return Purged(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Layout(Protocol):
+    """One on-disk format, open on one directory."""
+
+    name: ClassVar[str]
+    #: What the format has no way to express, and why: capability -> reason.
+    lacks: ClassVar[dict[str, str]]
+    home: Home
+    settings: Settings
+
+    # producers
+    def put(self, data: bytes, *, delay: float, priority: int | None) -> str: ...
+    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]: ...
+    def put_path(self, path: str, *, delay: float, priority: int | None) -> str: ...
+    def count(self) -> int: ...
+
+    # consumers: each ends in one change of an exact name; LeaseLost if it is not there
+    def claim(self, seconds: float) -> Held | None: ...
+    def wakes_in(self) -> float | None: ...
+    def ack(self, held: Held) -> None: ...
+    def renew(self, held: Held, seconds: float) -> None: ...
+    def retry(self, held: Held, delay: float, error: str | None) -> None: ...
+    def release(self, held: Held) -> None: ...
+    def bury(self, held: Held, reason: str) -> None: ...
+    def entry(self, held: Held) -> Entry: ...
+
+    # lookers
+    def check_id(self, id: object) -> str: ...
+    def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]: ...
+    def find(self, id: str) -> Entry | None: ...
+    def load(self, place: str) -> bytes: ...
+    def stream(self, place: str) -> BinaryIO: ...
+    def size(self, place: str) -> int: ...
+    def leased_at(self, entry: Entry) -> datetime | None: ...
+    def failure(self, entry: Entry) -> Failure | None: ...
+
+    # changers of what nobody holds
+    def cancel(self, entry: Entry) -> None: ...
+    def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry: ...
+    def redrive(self, entry: Entry) -> bool: ...
+    def remove(self, entry: Entry) -> bool: ...
+
+    # cleaning
+    def purge(self, progress: Callable[[], None] | None = None) -> Purged: ...
+    def close(self) -> None: ...
+
+
+def refuse(layout: Layout, capability: str, what: str) -> NoReturn:
+    """Say that this format cannot do it, and why."""
+    raise Unsupported(
+        f"the {layout.name} layout cannot {what}: {layout.lacks[capability]} (queue {layout.home.path!r})",
+        path=layout.home.path,
+        capability=capability,
+    )
+
+
+def lost(held: Held, doing: str) -> LeaseLost:
+    """Return the error for a lease that somebody else ended."""
+    return LeaseLost(
+        f"cannot {doing} {held.id}: the lease {held.token or held.place} was lost (it expired and was taken, "
+        f"or was ended elsewhere); nothing was changed",
+        message_id=held.id,
+        token=held.token,
+        reason="gone",
+    )

@@ -1,0 +1,262 @@
+"""What to claim next: a sorted snapshot of names, refreshed when it is used up or old.
+
+Layer: layouts.  Touches: nothing but empty slices and batches, which it removes.
+Invariant: a snapshot is a hint. A name in it may be gone, a name not in it may exist; only the rename is a fact.
+One listing of the queue gives an ordered row of segments: runs of flat names, and directories (slices, batches,
+parts) that are listed when their turn comes. So memory is one directory's names, whatever the depth.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dirqueue import fs, names
+from dirqueue.clock import seconds
+from dirqueue.home import Home
+from dirqueue.names import BATCH, CONTAINERS, DELAYED, ID_DIGITS, LEASED, READY, SLICE
+from dirqueue.settings import Settings
+
+from .publish import SLICE_SECONDS
+
+#: A snapshot is good for this long, or this many times what it took to make, whichever is longer.
+FRESH_SECONDS = 0.1
+FRESH_TIMES = 20
+#: After a miss, skip up to this many names: another consumer is working through them.
+JUMP = 64
+#: Above this many flat names (peers that do not slice) only the first ones are kept.
+KEEP = 32768
+#: The granularity of directory times: a change within it may not show.
+TICK_NS = 20_000_000
+NEVER = 1 << 62
+
+
+class Segment(NamedTuple):
+    """Names to try, in one directory; not listed yet if `names` is None. In reverse: the first is the last."""
+
+    prefix: str
+    names: list[str] | None
+
+
+class View(NamedTuple):
+    """What one listing of one directory showed."""
+
+    claimable: list[str]
+    containers: list[str]
+    #: The earliest end of a lease or delay that is still to come, in microseconds.
+    soonest: int
+    #: Whether there was nothing at all, not even an unfinished file.
+    bare: bool
+
+
+class Cursor:
+    """The consuming half's memory of the directory. Not thread-safe: its layout holds a lock."""
+
+    def __init__(self, home: Home, settings: Settings, forget: Callable[[str], None]) -> None:
+        self._home = home
+        self._margin = seconds(settings.margin)
+        self._order = settings.order
+        self._forget = forget
+        self.prefix = ""
+        self.run: list[str] = []
+        self._segments: list[Segment] = []
+        self._expires = 0
+        self._skipped = False
+        self._idle_mtime = -1
+        self._still: dict[str, tuple[int, int]] = {}
+        self._containers = False
+        self.soonest = NEVER
+
+    def fill(self, now: int) -> bool:
+        """Make `run` the names to try next; False if there is nothing to claim."""
+        while True:
+            if now < self._expires:
+                if self.run:
+                    return True
+                if self._skipped:
+                    self._skipped = False
+                    self._segments.append(Segment(self.prefix, None))
+                if self._next_segment(now):
+                    return True
+            if self._idle(now):
+                return False
+            # A listing can miss a name that is being renamed, so that "nothing" needs a second look.
+            if not self._refresh(now) and not self._refresh(now):
+                return False
+
+    def missed(self) -> None:
+        """Somebody took the name first: they are working through here, so go on a little further."""
+        ahead = min(len(self.run) - 1, int(random.random() * JUMP))  # noqa: S311
+        if ahead > 0:
+            del self.run[-ahead:]
+            self._skipped = True
+
+    def stale(self) -> None:
+        """Look again before the next claim."""
+        self._expires = 0
+        self._idle_mtime = -1
+
+    def insert(self, name: str) -> None:
+        """Take note of a message of our own that may come before those in the snapshot (stacks, priorities)."""
+        if not self.run:
+            self._expires = 0
+            return
+        mine, first = (names.priority_of(each.partition(".")[0]) or 0 for each in (name, self.run[-1]))
+        if mine < first or (mine == first and self._order == "lifo"):
+            self._segments.append(Segment(self.prefix, self.run))
+            self.prefix, self.run = "", [name]
+
+    # --- segments ------------------------------------------------------------------------------------------
+
+    def _next_segment(self, now: int) -> bool:
+        while self._segments:
+            prefix, run = self._segments.pop()
+            if run is None:
+                run = self._enter(prefix, now)
+            if run:
+                self.prefix, self.run = prefix, run
+                return True
+        return False
+
+    def _enter(self, prefix: str, now: int) -> list[str]:
+        """List a slice, batch or part; parts found in it take its place in the row."""
+        if not prefix:
+            return []
+        still = self._still.get(prefix)
+        mtime = self._mtime(prefix)
+        if still is not None and still[0] == mtime and now < still[1]:
+            self.soonest = min(self.soonest, still[1])
+            return []
+        try:
+            view = self._list(prefix, now)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if view.containers:
+            inner = self._ordered(view.containers)
+            self._segments.extend(Segment(f"{prefix}{each}/", None) for each in inner)
+        elif view.bare:
+            self._remove(prefix, now)
+        elif not view.claimable and self._trusted(mtime):
+            if len(self._still) > 1024:
+                self._still.clear()
+            self._still[prefix] = (mtime, view.soonest)
+        self.soonest = min(self.soonest, view.soonest)
+        return self._ordered(view.claimable)
+
+    def _remove(self, prefix: str, now: int) -> None:
+        """Remove an emptied directory. RACE: a producer that comes back to a slice makes it, or the next, again."""
+        name = prefix[:-1]
+        id, _, kind = name.rpartition("/")[2].partition(".")
+        if kind == SLICE and now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
+            return
+        if kind == BATCH:
+            self._forget(name)
+        if fs.remove_directory(name, self._home.fd) and "/" in name:
+            self._remove(name.rpartition("/")[0] + "/", now)
+
+    # --- listings ------------------------------------------------------------------------------------------
+
+    def _refresh(self, now: int) -> bool:
+        """List the queue anew; whether there is something to claim."""
+        began = time.monotonic()
+        mtime = self._mtime(".")
+        self._skipped = False
+        self.soonest = NEVER
+        view = self._list("", now)
+        self.soonest = view.soonest
+        self._segments = self._row(view)
+        self._containers = bool(view.containers)
+        self.run = []
+        took = time.monotonic() - began
+        self._expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
+        found = self._next_segment(now)
+        quiet = not found and not self._containers and not view.claimable
+        self._idle_mtime = mtime if quiet and self._trusted(mtime) else -1
+        return found
+
+    def _row(self, view: View) -> list[Segment]:
+        """Return the segments in reverse order: flat runs between directories."""
+        if not view.containers:
+            return [Segment("", self._ordered(view.claimable))]
+        row: list[Segment] = []
+        flat: list[str] = []
+        containers = set(view.containers)
+        for name in self._ordered(view.claimable + view.containers):
+            if name not in containers:
+                flat.append(name)
+                continue
+            if flat:
+                row.append(Segment("", flat))
+                flat = []
+            row.append(Segment(name + "/", None))
+        if flat:
+            row.append(Segment("", flat))
+        return row
+
+    def _ordered(self, run: list[str]) -> list[str]:
+        """Sort so that the first to try is at the end."""
+        if self._order == "random":
+            random.shuffle(run)
+            if any(len(name.partition(".")[0]) > ID_DIGITS for name in run):
+                run.sort(key=lambda name: names.priority_of(name.partition(".")[0]) or 0, reverse=True)
+            return run
+        if len({name.find(".") if "." in name else len(name) for name in run}) <= 1:
+            run.sort()  # ids of one length: the order of names is the order of ids
+        else:
+            run.sort(key=lambda name: names.order_key(name.partition(".")[0]))
+        if self._order == "fifo":
+            run.reverse()
+        elif len(run) > 1 and len(run[0].partition(".")[0]) > ID_DIGITS:
+            run.sort(key=lambda name: names.priority_of(name.partition(".")[0]) or 0, reverse=True)
+        return run
+
+    def _list(self, prefix: str, now: int) -> View:
+        """Sort out one directory in one pass."""
+        claimable: list[str] = []
+        containers: list[str] = []
+        soonest = NEVER
+        bare = True
+        expired = now - self._margin
+        for entry in fs.listing(prefix or ".", self._home.fd):
+            name = entry.name
+            bare = False
+            if len(name) == ID_DIGITS and name.isdigit() and name.isascii() and name >= "1":
+                if entry.is_file(follow_symlinks=False):
+                    claimable.append(name)
+                continue
+            parsed = names.parse(name)
+            if parsed is None:
+                continue
+            kind = parsed.kind
+            if kind in CONTAINERS:
+                if entry.is_dir(follow_symlinks=False):
+                    containers.append(name)
+            elif kind in (READY, DELAYED, LEASED) and entry.is_file(follow_symlinks=False):
+                due = parsed.until <= (expired if kind == LEASED else now)
+                if due:
+                    claimable.append(name)
+                else:
+                    soonest = min(soonest, parsed.until + (self._margin if kind == LEASED else 0))
+            if len(claimable) > 2 * KEEP:
+                claimable = self._ordered(claimable)[KEEP:]
+        return View(claimable, containers, soonest, bare)
+
+    def _mtime(self, name: str) -> int:
+        """Return when a directory last changed; -1 if nobody can know (NFS: attributes are cached)."""
+        if self._home.mount.remote:
+            return -1
+        try:
+            if name == ".":
+                return fs.fstat(self._home.fd).st_mtime_ns
+            return fs.stat(name, dir_fd=self._home.fd).st_mtime_ns
+        except OSError:
+            return -1
+
+    def _trusted(self, mtime: int) -> bool:
+        return mtime >= 0 and time.time_ns() - mtime > TICK_NS
+
+    def _idle(self, now: int) -> bool:
+        """Whether nothing has changed since we last found nothing, without listing again."""
+        return self._idle_mtime >= 0 and now < self.soonest and self._mtime(".") == self._idle_mtime

@@ -1,0 +1,303 @@
+"""The native layout: a file name is the whole state of a message.
+
+Layer: layouts.  Touches: every name of names.py in the queue, in dead/ and in done/.
+Invariant: a message has exactly one name after every call here; each change renames or unlinks the exact name
+that was seen, to a name that nobody else can make.
+Crash: between any two calls the message keeps the name it had, or already has the next one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from dirqueue import fs, names
+from dirqueue.clock import seconds
+from dirqueue.errors import access_error
+from dirqueue.home import Home
+from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.message import Entry
+from dirqueue.names import ID_DIGITS, LEASED, Name, new_token, parse
+from dirqueue.settings import Settings
+
+from . import tidy
+from .cursor import NEVER, Cursor
+from .look import Looker
+from .publish import Publisher
+from .scan import DEAD
+
+#: How many snapshots one claim may use up before it says that there is nothing for it.
+LOOKS = 50
+
+
+class Native(Looker):
+    """The default layout."""
+
+    name: ClassVar[str] = "native"
+    lacks: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        self.home = home
+        self.settings = settings
+        self._publisher = Publisher(home, settings)
+        self._cursor = Cursor(home, settings, self.forget)
+        self._lock = threading.Lock()
+        self._made: set[str] = set()
+        # In any other order a message put by us may be the next one to claim.
+        self._out_of_turn = settings.order != "fifo" or settings.priorities
+
+    # --- producers -----------------------------------------------------------------------------------------
+
+    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+        """Write one message and make it visible."""
+        id = self._publisher.put(data, delay, priority)
+        if self._out_of_turn and not delay:
+            with self._lock:
+                self._cursor.insert(id)
+        return id
+
+    def put_many(
+        self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
+    ) -> list[str]:
+        """Make many messages visible at once."""
+        ids = self._publisher.put_many(bodies, delay, priority)
+        if self._out_of_turn:
+            self._cursor.stale()
+        return ids
+
+    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+        """Move a file in."""
+        return self._publisher.put_path(path, delay, priority)
+
+    def count(self) -> int:
+        """Return how many messages are waiting or held."""
+        return sum(1 for _ in self.entries(("ready", "delayed", "leased")))
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    def claim(self, seconds_: float) -> Held | None:
+        """Take the next message for so many seconds; None if there is none."""
+        home = self.home
+        if home.fd < 0 and not home.find():
+            return None
+        now = home.clock.now()
+        lock, cursor = self._lock, self._cursor
+        for _ in range(LOOKS):
+            while True:
+                lock.acquire()
+                try:
+                    if (not cursor.run and not cursor.fill(now)) or not cursor.fill(now):
+                        return None
+                    prefix, name = cursor.prefix, cursor.run.pop()
+                except FileNotFoundError:
+                    # The whole queue was removed; there may be another one at its path by now.
+                    if not home.reopen():
+                        return None
+                    cursor.stale()
+                    break
+                except OSError as error:
+                    raise access_error(home.path, "list", error) from error
+                finally:
+                    lock.release()
+                held = self._take(prefix, name, now, seconds(seconds_))
+                if held is not None:
+                    return held
+        return None
+
+    def _take(self, prefix: str, name: str, now: int, duration: int) -> Held | None:
+        """Rename one name to a lease of ours and read the body; None if somebody was faster."""
+        until = now + duration
+        if len(name) == ID_DIGITS:
+            id, attempts = name, 1
+        else:
+            seen = parse(name)
+            if seen is None:
+                return None
+            id, attempts = seen.id, seen.attempts + 1
+            if 0 < self.settings.max_attempts < attempts:
+                self.bury_unclaimed(prefix, seen, now)
+                return None
+            if until <= seen.until:
+                until = seen.until + 1
+        token = new_token()
+        place = f"{prefix}{id}.{until}.{attempts}.{token}"
+        try:
+            fs.rename(prefix + name, place, src_dir_fd=self.home.fd, dst_dir_fd=self.home.fd)
+        except OSError as error:
+            if not self._took_anyway(error, prefix + name, place):
+                self._cursor.missed()
+                return None
+        held = Held(id, place, now, until, attempts, token)
+        try:
+            fd = fs.open(place, fs.READ, dir_fd=self.home.fd)
+            data = fs.read(fd, fs.CHUNK)
+            fs.close(fd)
+        except OSError as error:
+            self._unreadable(held, error)
+            return None
+        if len(data) < fs.CHUNK:
+            held.data = data
+        return held
+
+    def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
+        """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return self.home.mount.remote and fs.exists(place, self.home.fd)
+        try:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.home.drop_ballast():
+                fs.move(src, place, self.home.fd)
+                return True
+        except FileNotFoundError:
+            return False
+        except OSError as again:
+            error = again
+        raise access_error(self.home.path, "claim from", error) from error
+
+    def _unreadable(self, held: Held, error: OSError) -> None:
+        """A claimed file that cannot be read must not come back for ever: it counts as a failure."""
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return  # our lease ran out before we opened it
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR):
+            self.release(held)  # our trouble, not the message's
+            raise access_error(self.home.path, "read from", error) from error
+        reason = f"cannot be read: {os.strerror(error.errno or 0)}"
+        if 0 < self.settings.max_attempts <= held.attempts or error.errno == errno.ELOOP:
+            self.bury(held, reason)
+        else:
+            self.retry(held, self.settings.pause(held.attempts), reason)
+
+    def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
+        """Move a message that used up its attempts without a word (its consumers died) to dead/."""
+        who = f", last held by {seen.token}" if seen.token else ""
+        held = Held(seen.id, prefix + seen.text, 0, seen.until, seen.attempts, seen.token)
+        reason = (
+            f"delivered {seen.attempts} times and never acknowledged{who}" if seen.kind == LEASED else None
+        )
+        try:
+            self._to_dead(held, reason, now)
+        except FileNotFoundError:
+            self._cursor.missed()
+
+    def wakes_in(self) -> float | None:
+        """Return the seconds until the next known lease ends or delay is over."""
+        soonest = self._cursor.soonest
+        if soonest == NEVER or self.home.fd < 0:
+            return None
+        return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
+
+    def ack(self, held: Held) -> None:
+        """The work is done: remove the exact name we hold."""
+        fd = self.home.fd
+        try:
+            if self.settings.keep_done:
+                self._to_done(held)
+            elif self.home.mount.remote:
+                # NFS: a repeated unlink says ENOENT, and so does a lost lease; a rename to a name of ours can tell.
+                gone = f"{held.place}.ack"
+                fs.move(held.place, gone, fd)
+                fs.discard(gone, fd)
+            else:
+                fs.unlink(held.place, dir_fd=fd)
+        except OSError as error:
+            raise self._lost(error, held, "ack") from error
+        if held.attempts > 1:
+            fs.discard(self._note(held.place, held.id), fd)
+        if self.settings.sync:
+            try:
+                self.home.sync(held.place.rpartition("/")[0] or ".")
+            except FileNotFoundError:
+                pass  # the emptied directory is gone with its names, and whoever removed it synced nothing we need
+            except OSError as error:
+                raise access_error(self.home.path, "make durable an ack in", error) from error
+
+    def renew(self, held: Held, seconds_: float) -> None:
+        """Hold on for so many seconds from now, under a new name."""
+        until = max(self.home.clock.now() + seconds(seconds_), held.until + 1)
+        prefix = held.place[: held.place.rfind("/") + 1]
+        token = new_token()
+        place = f"{prefix}{held.id}.{until}.{held.attempts}.{token}"
+        self._end(held, place, "renew")
+        held.place, held.until, held.token = place, until, token
+
+    def retry(self, held: Held, delay: float, error: str | None) -> None:
+        """It failed: claimable again after the delay, this delivery counted."""
+        if error is not None:
+            self._write_note(self._note(held.place, held.id), error, held.leased)
+        until = self.home.clock.now() + seconds(delay)
+        prefix = held.place[: held.place.rfind("/") + 1]
+        self._end(held, f"{prefix}{held.id}.{until}.{held.attempts}", "retry")
+
+    def release(self, held: Held) -> None:
+        """Give it back at once, this delivery not counted."""
+        prefix = held.place[: held.place.rfind("/") + 1]
+        counted = held.attempts - 1
+        name = f"{held.id}.{self.home.clock.now()}.{counted}" if counted else held.id
+        self._end(held, prefix + name, "release")
+
+    def bury(self, held: Held, reason: str) -> None:
+        """Move it to dead/ with the reason."""
+        try:
+            self._to_dead(held, reason, self.home.clock.now())
+        except OSError as error:
+            raise self._lost(error, held, "reject") from error
+
+    def entry(self, held: Held) -> Entry:
+        """Return what is known of a held message."""
+        id = held.id
+        return Entry(
+            id,
+            LEASED,
+            held.place,
+            names.micros_of(id),
+            held.until,
+            held.attempts,
+            held.token,
+            names.priority_of(id),
+        )
+
+    def _end(self, held: Held, place: str, doing: str) -> None:
+        """Rename the exact name we hold; a full disk costs the ballast, not the message."""
+        try:
+            try:
+                fs.move(held.place, place, self.home.fd)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.home.drop_ballast():
+                    raise
+                fs.move(held.place, place, self.home.fd)
+        except OSError as error:
+            raise self._lost(error, held, doing) from error
+        self._cursor.stale()
+
+    def _lost(self, error: OSError, held: Held, doing: str) -> Exception:
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return lost(held, doing)
+        return access_error(self.home.path, f"{doing} a message of", error)
+
+    # --- dead and done -------------------------------------------------------------------------------------
+
+    def _to_dead(self, held: Held, reason: str | None, now: int) -> None:
+        self._make(DEAD)
+        note = f"{DEAD}/{held.id}.{names.ERROR}"
+        if reason is not None:
+            self._write_note(note, reason, held.leased)
+        else:
+            self._carry_note(held, note)
+        fs.move(held.place, f"{DEAD}/{held.id}.{now}.{held.attempts}", self.home.fd)
+        fs.discard(self._note(held.place, held.id), self.home.fd)
+        self._sync_both(held.place, DEAD)
+
+    # --- cleaning ------------------------------------------------------------------------------------------
+
+    def purge(self, progress: Callable[[], None] | None = None) -> Purged:
+        """Remove what crashes and time have left behind."""
+        return tidy.purge(self, progress)
+
+    def forget(self, batch: str) -> None:
+        """Called before an emptied batch is removed."""
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self.home.close()

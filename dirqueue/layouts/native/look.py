@@ -1,0 +1,226 @@
+"""What can be seen of messages, and done to those that nobody holds.
+
+Layer: layouts.  Touches: notes (ID.error), done/, and the exact names of ready, delayed and dead messages.
+Invariant: as in layout.py: one exact name goes to one that nobody else can make.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import BinaryIO
+
+from dirqueue import fs, names
+from dirqueue.clock import seconds
+from dirqueue.errors import MessageNotFound, SettingsError, access_error
+from dirqueue.home import Home
+from dirqueue.layouts.base import Held
+from dirqueue.message import Entry, Failure, instant
+from dirqueue.names import new_token, parse
+from dirqueue.settings import Settings
+
+from . import scan
+from .cursor import Cursor
+from .scan import DONE
+
+
+class Looker:
+    """The half of the native layout that needs no lease."""
+
+    home: Home
+    settings: Settings
+    _cursor: Cursor
+    _made: set[str]
+
+    # --- lookers -------------------------------------------------------------------------------------------
+
+    def check_id(self, id: object) -> str:
+        """Return the id if it is one."""
+        return names.check_id(id)
+
+    def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
+        """Yield what there is, as names tell it: messages by state, `new`, and `foreign` for what is not ours."""
+        return scan.entries(self.home, frozenset(states))
+
+    def find(self, id: str) -> Entry | None:
+        """Return where a message is, in whatever state."""
+        return scan.find(self.home, id)
+
+    def load(self, place: str) -> bytes:
+        """Return a whole body."""
+        try:
+            return fs.read_file(place, self.home.fd)
+        except OSError as error:
+            raise self._unreachable(place, error) from error
+
+    def stream(self, place: str) -> BinaryIO:
+        """Open a body for reading."""
+        try:
+            return io.BufferedReader(io.FileIO(fs.open(place, fs.READ, dir_fd=self.home.fd), "rb"))
+        except OSError as error:
+            raise self._unreachable(place, error) from error
+
+    def size(self, place: str) -> int:
+        """Return the length of a body."""
+        try:
+            return fs.size_of(place, self.home.fd)
+        except OSError as error:
+            raise self._unreachable(place, error) from error
+
+    def _unreachable(self, place: str, error: OSError) -> Exception:
+        id = place.rpartition("/")[2].partition(".")[0]
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return moved_on(id)
+        return access_error(self.home.path, f"read message {id} of", error)
+
+    def leased_at(self, entry: Entry) -> datetime | None:
+        """Return when it was last claimed: kept as the time of a done file, or with the reason of a failure."""
+        if entry.state == DONE:
+            try:
+                return instant(int(fs.mtime_of(entry.place, self.home.fd) * 1_000_000))
+            except FileNotFoundError:
+                return None
+        failure = self.failure(entry)
+        return failure.leased_at if failure else None
+
+    def failure(self, entry: Entry) -> Failure | None:
+        """Return the reason kept beside a message."""
+        try:
+            record = json.loads(fs.read_file(self._note(entry.place, entry.id), self.home.fd))
+            leased = record.get("leased_at")
+            return Failure(
+                str(record["error"]), instant(int(record["at"])), instant(int(leased)) if leased else None
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # none was kept, or somebody else's hand was in it
+
+    # --- changes of what nobody holds ----------------------------------------------------------------------
+
+    def cancel(self, entry: Entry) -> None:
+        """Remove an unclaimed message."""
+        self._unclaimed(entry, "cancel")
+        held = Held(entry.id, entry.place, 0, entry.until, entry.attempts, "")
+        try:
+            if self.settings.keep_done:
+                self._to_done(held)
+            else:
+                # A rename to a name of ours first: a lost reply cannot look like a lost race.
+                gone = f"{entry.place[: entry.place.rfind('/') + 1]}{entry.id}.{names.MIN_TIME}.0.{new_token()}.ack"
+                fs.move(entry.place, gone, self.home.fd)
+                fs.discard(gone, self.home.fd)
+        except FileNotFoundError:
+            raise moved_on(entry.id) from None
+        except OSError as error:
+            raise access_error(self.home.path, "cancel a message of", error) from error
+        fs.discard(self._note(entry.place, entry.id), self.home.fd)
+        if self.settings.sync:
+            self._sync_both(entry.place, ".")
+
+    def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
+        """Give an unclaimed message another priority or delay, by one rename."""
+        self._unclaimed(entry, "change")
+        if priority is not None and not self.settings.priorities:
+            raise SettingsError(
+                f"{self.home.path!r} was created without priorities: create it with priorities=True"
+            )
+        id = entry.id if priority is None else names.with_priority(entry.id, priority)
+        # A slice or batch holds one priority; the queue itself holds any.
+        prefix = entry.place[: entry.place.rfind("/") + 1] if id == entry.id else ""
+        until = entry.until if delay is None else self.home.clock.now() + seconds(delay) if delay else 0
+        name = f"{id}.{until or self.home.clock.now()}.{entry.attempts}" if until or entry.attempts else id
+        if prefix + name != entry.place:
+            try:
+                fs.move(entry.place, prefix + name, self.home.fd)
+            except FileNotFoundError:
+                raise moved_on(entry.id) from None
+            except OSError as error:
+                raise access_error(self.home.path, "change a message of", error) from error
+            if self.settings.sync:
+                self._sync_both(entry.place, prefix or ".")
+        self._cursor.stale()
+        found = parse(name)
+        assert found is not None  # noqa: S101 - built two lines above
+        return scan.entry_of(found, prefix, self.home.clock.now())
+
+    def _unclaimed(self, entry: Entry, doing: str) -> None:
+        if entry.state not in ("ready", "delayed"):
+            raise MessageNotFound(
+                f"cannot {doing} {entry.id}: it is {entry.state}, and only an unclaimed message can be",
+                message_id=entry.id,
+            )
+
+    def redrive(self, entry: Entry) -> bool:
+        """Make a dead message ready again, its attempts forgotten; False if somebody was faster."""
+        try:
+            self.home.mount.publish(entry.place, entry.id, self.home.fd)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise access_error(self.home.path, "redrive a message of", error) from error
+        fs.discard(self._note(entry.place, entry.id), self.home.fd)
+        self._cursor.stale()
+        self._sync_both(entry.place, ".")
+        return True
+
+    def remove(self, entry: Entry) -> bool:
+        """Delete a message in whatever state, by its exact name; False if that name is gone."""
+        try:
+            fs.unlink(entry.place, dir_fd=self.home.fd)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise access_error(self.home.path, "remove a message of", error) from error
+        fs.discard(self._note(entry.place, entry.id), self.home.fd)
+        return True
+
+    # --- what is kept beside and after messages ------------------------------------------------------------
+
+    def _to_done(self, held: Held) -> None:
+        self._make(DONE)
+        # The time of the claim is kept as the file's own time; after a crash here the lease is still ours.
+        leased = held.leased * 1000
+        fs.utime(held.place, ns=(leased, leased), dir_fd=self.home.fd, follow_symlinks=False)
+        fs.move(held.place, f"{DONE}/{held.id}.{self.home.clock.now()}.{held.attempts}", self.home.fd)
+        if self.settings.sync:
+            self.home.sync(DONE)
+
+    def _make(self, directory: str) -> None:
+        if directory not in self._made:
+            if fs.make_directory(directory, self.home.fd) and self.settings.sync:
+                self.home.sync()
+            self._made.add(directory)
+
+    def _sync_both(self, place: str, directory: str) -> None:
+        if self.settings.sync:
+            self.home.sync(directory)
+            try:
+                self.home.sync(place.rpartition("/")[0] or ".")
+            except FileNotFoundError:
+                pass  # the directory it left was empty and is gone
+
+    def _note(self, place: str, id: str) -> str:
+        return f"{place[: place.rfind('/') + 1]}{id}.{names.ERROR}"
+
+    def _write_note(self, note: str, error: str, leased: int) -> None:
+        """Keep why it failed. A full disk must not keep a message from being given back, so this may fail."""
+        record = {"error": error, "at": self.home.clock.now(), "leased_at": leased or None}
+        try:
+            fs.replace_file(note, json.dumps(record).encode(), self.home.fd, sync=False)
+        except OSError:
+            fs.discard(note + ".new", self.home.fd)
+
+    def _carry_note(self, held: Held, note: str) -> None:
+        try:
+            fs.rename(self._note(held.place, held.id), note, src_dir_fd=self.home.fd, dst_dir_fd=self.home.fd)
+        except FileNotFoundError:
+            pass
+
+
+def moved_on(id: str) -> MessageNotFound:
+    """Return the error for a message that is not where it was seen."""
+    return MessageNotFound(
+        f"message {id} is not there any more: it was claimed, finished or changed meanwhile", message_id=id
+    )

@@ -1,0 +1,287 @@
+"""Putting: one file, a whole batch, or a file that is moved in.
+
+Layer: layouts.  Touches: ID.new, ID, ID.UNTIL.0, ID.slice/, ID.batch.new/, ID.batch/.
+Invariant: a visible name is a complete message; no name is ever overwritten; no listing is needed.
+Crash: leaves ID.new or ID.batch.new, which nobody reads and purge removes; or, by link, ID.new as a second name
+of a published message.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+
+from dirqueue import fs
+from dirqueue.clock import seconds
+from dirqueue.errors import MessageTooLarge, QueueError, SettingsError, access_error
+from dirqueue.home import Home
+from dirqueue.names import BATCH, ID_DIGITS, PART, SLICE, STAGING, TIME_DIGITS, UNIQUE_DIGITS, new_id
+from dirqueue.settings import Settings
+
+#: Messages in one directory of a deep queue, and the seconds for which producers share one.
+SLICE_SIZE = 4096
+SLICE_SECONDS = 1
+#: The queue's directory is deep when its own size says that thousands of names are in it.
+DEEP = 160 << 10
+#: Puts between two looks at that size.
+LOOK_EVERY = 256
+#: A batch of more than this many is flushed with one call for the whole filesystem.
+FLUSH_ALL = 8
+#: How often a put starts anew when a directory goes away under it or a name is taken.
+TRIES = 20
+#: NFS, HDFS: how long to wait for a closed file to show its full length.
+SETTLE_SECONDS = 10.0
+
+
+class Slice:
+    """The directory that a producer appends to while the queue is deep."""
+
+    __slots__ = ("end", "left", "prefix")
+
+    def __init__(self, id: str, end: str) -> None:
+        self.prefix = f"{id}.{SLICE}/"
+        self.end = end
+        self.left = SLICE_SIZE
+
+
+class Publisher:
+    """The producing half of the native layout."""
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        self._home = home
+        self._settings = settings
+        self._look_in = 0
+        self._deep = False
+        self._slices: dict[int | None, Slice] = {}
+        self._latest = ""
+
+    def put(self, data: bytes, delay: float, priority: int | None) -> str:
+        """Write one message and make it visible."""
+        home = self._home
+        if home.fd < 0:
+            home.make()
+        sync = self._settings.sync
+        for _ in range(TRIES):
+            id = new_id()
+            if priority is not None:
+                id = f"{priority}{id}"
+            self._look_in -= 1
+            prefix = self._slice(id, priority) if self._look_in < 0 or self._deep else ""
+            new = f"{prefix}{id}.new"
+            try:
+                fs.create(new, data, home.fd, sync=sync)
+            except FileNotFoundError:
+                self._remake(priority)
+                continue
+            except FileExistsError:
+                continue  # NFS: created, reply lost, asked again; purge will take the leftover
+            except OSError as error:
+                raise access_error(home.path, "put to", error) from error
+            visible = f"{prefix}{id}{self._suffix(delay)}" if delay else new[:-4]
+            if self._show(new, visible, len(data)):
+                if sync:
+                    self._sync(prefix or ".", visible)
+                self._latest = id
+                return id
+        raise self._gone()
+
+    def _show(self, new: str, visible: str, size: int) -> bool:
+        """Publish a complete file; False if the name is taken or the directory went away under it."""
+        home = self._home
+        try:
+            if home.mount.remote:
+                self._settle(new, size)
+            home.mount.publish(new, visible, home.fd)
+        except (FileExistsError, FileNotFoundError):
+            fs.discard(new, home.fd)
+            return False
+        except OSError as error:
+            fs.discard(new, home.fd)
+            raise access_error(home.path, "put to", error) from error
+        return True
+
+    def _sync(self, directory: str, visible: str) -> None:
+        """Make the new name durable; if that fails the put failed, and the message goes unless it was taken."""
+        try:
+            self._home.sync(directory)
+        except OSError as error:
+            fs.discard(visible, self._home.fd)
+            raise access_error(self._home.path, "put to", error) from error
+
+    def _settle(self, new: str, size: int) -> None:
+        """Wait until the closed file has its full length for everybody (HDFS closes in its own time)."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while fs.size_of(new, self._home.fd) != size:
+            if time.monotonic() > deadline:
+                raise OSError(errno.EIO, f"{new} did not reach its length in {SETTLE_SECONDS:g} s")
+            time.sleep(0.01)
+
+    def _suffix(self, delay: float) -> str:
+        return f".{self._home.clock.now() + seconds(delay)}.0" if delay else ""
+
+    def _remake(self, priority: int | None) -> None:
+        """Somebody removed the directory we were about to write to: an emptied slice, or the whole queue."""
+        if self._slices.pop(priority, None) is None:
+            self._home.close()
+        self._home.make()
+
+    def _gone(self) -> QueueError:
+        path = self._home.path
+        text = f"cannot put to {path!r}: it is removed as fast as it is made, or its names are taken"
+        return QueueError(text, path=path)
+
+    # --- slices --------------------------------------------------------------------------------------------
+
+    def _slice(self, id: str, priority: int | None) -> str:
+        """Return the directory to append to: a slice with room, a new one if the queue is deep, else none.
+
+        A slice belongs to one second, shared by all producers, so that a trickle of many does not make a
+        directory each. Its id is the second's start, unless something of ours is later than that already: then
+        it is our own, so that one producer's messages stay in order.
+        """
+        bare = id[-ID_DIGITS:]
+        slice = self._slices.get(priority)
+        if slice is not None and slice.left > 0 and bare < slice.end:
+            slice.left -= 1
+            return slice.prefix
+        home = self._home
+        self._look_in = LOOK_EVERY
+        self._deep = fs.fstat(home.fd).st_size > DEEP
+        if not self._deep:
+            self._slices.clear()
+            return ""
+        start = int(bare[:TIME_DIGITS]) // seconds(SLICE_SECONDS) * seconds(SLICE_SECONDS)
+        first = f"{start}{'0' * UNIQUE_DIGITS}"
+        if first <= self._latest[-ID_DIGITS:]:
+            first = bare
+        first = first if priority is None else f"{priority}{first}"
+        slice = self._slices[priority] = Slice(first, str(start + seconds(SLICE_SECONDS)))
+        if fs.make_directory(slice.prefix, home.fd) and self._settings.sync:
+            home.sync()
+        return slice.prefix
+
+    # --- batches -------------------------------------------------------------------------------------------
+
+    def put_many(self, bodies: Iterable[bytes], delay: float, priority: int | None) -> list[str]:
+        """Write all messages into a directory that nobody reads, then show it with one rename."""
+        bodies = iter(bodies)
+        first = list(itertools.islice(bodies, 2))
+        if len(first) < 2:
+            return [self.put(body, delay, priority) for body in first]
+        home = self._home
+        home.make()
+        batch = new_id() if priority is None else f"{priority}{new_id()}"
+        staging = f"{batch}.{STAGING}"
+        try:
+            fs.mkdir(staging, fs.DIR_MODE, dir_fd=home.fd)
+            ids = self._stage(staging, itertools.chain(first, bodies), self._suffix(delay), priority)
+            # CRASH: until this rename nothing is visible; after it everything is.
+            fs.move(staging, f"{batch}.{BATCH}", home.fd)
+        except OSError as error:
+            remove_tree(staging, home.fd)
+            raise access_error(home.path, "put to", error) from error
+        except BaseException:
+            remove_tree(staging, home.fd)
+            raise
+        if self._settings.sync:
+            try:
+                home.sync()
+            except OSError as error:
+                remove_tree(f"{batch}.{BATCH}", home.fd)
+                raise access_error(home.path, "put to", error) from error
+        self._latest = ids[-1]
+        return ids
+
+    def _stage(self, staging: str, bodies: Iterator[bytes], suffix: str, priority: int | None) -> list[str]:
+        """Fill a staging directory; the first SLICE_SIZE lie in it, the others in parts of that size."""
+        home = self._home
+        ids: list[str] = []
+        places = [staging]
+        flush_all = self._settings.sync and home.mount.syncfs
+        for body in bodies:
+            id = new_id() if priority is None else f"{priority}{new_id()}"
+            if ids and len(ids) % SLICE_SIZE == 0:
+                places.append(f"{staging}/{id}.{PART}")
+                fs.mkdir(places[-1], fs.DIR_MODE, dir_fd=home.fd)
+            name = f"{places[-1]}/{id}{suffix}"
+            fs.create(name, body, home.fd, sync=self._settings.sync and not flush_all)
+            if home.mount.remote:
+                self._settle(name, len(body))
+            ids.append(id)
+        if flush_all:
+            fs.syncfs(home.fd)
+        elif self._settings.sync:
+            for place in reversed(places):
+                home.sync(place)
+        return ids
+
+    # --- a file moved in -----------------------------------------------------------------------------------
+
+    def put_path(self, path: str, delay: float, priority: int | None) -> str:
+        """Rename a file into the queue: no copy, and it is gone from where it was."""
+        home = self._home
+        home.make()
+        source = os.path.abspath(path)
+        self._check_file(source)
+        for _ in range(TRIES):
+            id = new_id() if priority is None else f"{priority}{new_id()}"
+            try:
+                # Straight to its visible name: as ID.new it would be purged, and it is somebody's only copy.
+                home.mount.publish(source, id + self._suffix(delay), home.fd)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise access_error(path, f"put into {home.path!r} the file", error) from error
+            if self._settings.sync:
+                try:
+                    home.sync()
+                except OSError as error:
+                    raise access_error(home.path, "make durable a put to", error) from error
+            self._latest = id
+            return id
+        raise self._gone()
+
+    def _check_file(self, source: str) -> None:
+        """Only a plain file that nobody else can write through another name becomes a message."""
+        try:
+            fd = fs.open(source, fs.READ)
+        except OSError as error:
+            raise access_error(source, "put the file", error) from error
+        try:
+            facts = fs.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode):
+                raise SettingsError(f"{source!r} is not a regular file: put_path moves plain files only")
+            if facts.st_nlink != 1:
+                raise SettingsError(
+                    f"{source!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
+                )
+            if 0 < self._settings.max_size < facts.st_size:
+                limit = self._settings.max_size
+                text = f"{source!r} has {facts.st_size} bytes; this queue takes at most max_size={limit}"
+                raise MessageTooLarge(text, message_id="", size=facts.st_size, limit=limit)
+            if self._settings.sync:
+                fs.fsync(fd)
+        except OSError as error:
+            raise access_error(source, "put the file", error) from error
+        finally:
+            fs.close(fd)
+
+
+def remove_tree(name: str, dir_fd: int) -> int:
+    """Remove a staging directory of ours, two levels deep; how many files went. Errors leave the rest to purge."""
+    count = 0
+    try:
+        for entry in list(fs.listing(name, dir_fd)):
+            path = f"{name}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                count += remove_tree(path, dir_fd)
+            else:
+                count += fs.discard(path, dir_fd)
+        fs.remove_directory(name, dir_fd)
+    except OSError:
+        pass
+    return count

@@ -1,0 +1,112 @@
+"""Looking at the whole queue: every name once, nothing kept.
+
+Layer: layouts.  Touches: nothing.
+A scan is a snapshot of names that others are renaming: it may miss a message, or see it twice, never invent one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dirqueue import fs, names
+from dirqueue.home import BALLAST, Home
+from dirqueue.message import Entry
+from dirqueue.names import (
+    ACKED,
+    CONTAINERS,
+    DELAYED,
+    ERROR,
+    ERROR_NEW,
+    LEASED,
+    NEW,
+    READY,
+    STAGING,
+    Name,
+)
+from dirqueue.settings import FILE
+
+DEAD, DONE = "dead", "done"
+#: What else is ours in a queue's directory.
+FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
+CLOCK = re.compile(r"\.clock-[A-Za-z0-9_-]{1,100}")
+_MESSAGES = frozenset((READY, DELAYED, LEASED))
+
+
+def entries(home: Home, states: frozenset[str]) -> Iterator[Entry]:
+    """Yield what is in the queue, in no order; all states if none is named."""
+    if not home.find():
+        return
+    now = home.clock.now()
+    live = not states or not states.isdisjoint(("new", READY, DELAYED, LEASED, "foreign"))
+    if live:
+        yield from (entry for entry in _directory(home, "", now) if not states or entry.state in states)
+    for ended in (DONE, DEAD):
+        if not states or ended in states:
+            yield from _ended(home, ended, now)
+
+
+def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
+    inner = []
+    try:
+        for found in fs.listing(prefix or ".", home.fd):
+            name = found.name
+            parsed = names.parse(name)
+            if parsed is None:
+                if prefix or (name not in FURNITURE and not CLOCK.fullmatch(name)):
+                    yield Entry("", "foreign", prefix + name, 0)
+            elif parsed.kind in CONTAINERS or parsed.kind == STAGING:
+                if not found.is_dir(follow_symlinks=False):
+                    yield Entry("", "foreign", prefix + name, 0)
+                elif parsed.kind == STAGING:
+                    yield Entry(parsed.id, "new", prefix + name, names.micros_of(parsed.id))
+                else:
+                    inner.append(f"{prefix}{name}/")
+            elif not found.is_file(follow_symlinks=False):
+                yield Entry("", "foreign", prefix + name, 0)
+            elif parsed.kind in _MESSAGES or parsed.kind == NEW:
+                yield entry_of(parsed, prefix, now)
+            else:
+                assert parsed.kind in (ACKED, ERROR, ERROR_NEW)  # noqa: S101 - notes and tombstones
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for each in inner:
+        if each.count("/") <= 2:
+            yield from _directory(home, each, now)
+
+
+def _ended(home: Home, state: str, now: int) -> Iterator[Entry]:
+    for entry in _directory(home, state + "/", now):
+        if entry.state in _MESSAGES:
+            yield entry._replace(state=state)
+        elif entry.state == "foreign":
+            yield entry
+
+
+def entry_of(name: Name, prefix: str, now: int) -> Entry:
+    """Return what a parsed name says; a delay that is over is ready."""
+    state = READY if name.kind == DELAYED and name.until <= now else name.kind
+    return Entry(
+        name.id,
+        state,
+        prefix + name.text,
+        names.micros_of(name.id),
+        name.until,
+        name.attempts,
+        name.token,
+        names.priority_of(name.id),
+    )
+
+
+def find(home: Home, id: str) -> Entry | None:
+    """Return where a message is; its plain name is tried before the queue is searched."""
+    if not home.find():
+        return None
+    if fs.exists(id, home.fd):
+        return entry_of(Name(id, READY, id), "", home.clock.now())
+    # A name being renamed may be missed by a listing: absence needs a second look.
+    for _ in range(2):
+        for entry in entries(home, frozenset((READY, DELAYED, LEASED, DONE, DEAD))):
+            if entry.id == id:
+                return entry
+    return None

@@ -1,0 +1,173 @@
+"""Removing what crashes and time have left behind.
+
+Layer: layouts.  Touches: stale ID.new, ID.batch.new/, notes without a message, emptied directories, old done and dead.
+Invariant: only names of ours, only by age (by the id's time and the file's own), never a message that waits.
+Crash: at any call; the next purge goes on. Two purges at once do no harm: each removal is of an exact name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dirqueue import fs, names
+from dirqueue.clock import seconds
+from dirqueue.layouts.base import Purged
+from dirqueue.names import (
+    ACKED,
+    BATCH,
+    CONTAINERS,
+    DELAYED,
+    ERROR,
+    ERROR_NEW,
+    LEASED,
+    NEW,
+    SLICE,
+    STAGING,
+    Name,
+)
+
+from .publish import SLICE_SECONDS, remove_tree
+from .scan import CLOCK, DEAD, DONE
+
+if TYPE_CHECKING:
+    from .layout import Native
+
+
+def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
+    """Clean the whole queue once."""
+    if not layout.home.find():
+        return Purged()
+    purger = _Purger(layout, progress or (lambda: None))
+    total = purger.directory("")
+    settings = layout.settings
+    total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
+    layout.home.keep_ballast()
+    return total
+
+
+class _Purger:
+    def __init__(self, layout: Native, progress: Callable[[], None]) -> None:
+        self._layout = layout
+        self._fd = layout.home.fd
+        self._progress = progress
+        self._now = layout.home.clock.now()
+        self._stale = seconds(layout.settings.stale)
+
+    def directory(self, prefix: str) -> Purged:
+        """Clean one directory and those in it."""
+        total = Purged()
+        notes: dict[str, str] = {}
+        tried: set[str] = set()
+        inner: list[Name] = []
+        bare = True
+        for found in list(fs.listing(prefix or ".", self._fd)):
+            self._progress()
+            bare = False
+            name = names.parse(found.name)
+            if name is None:
+                if not prefix and CLOCK.fullmatch(found.name) and self._old(found.name):
+                    total += Purged(other=fs.discard(found.name, self._fd))
+            elif found.is_dir(follow_symlinks=False):
+                if name.kind in CONTAINERS or name.kind == STAGING:
+                    inner.append(name)
+            elif found.is_file(follow_symlinks=False):
+                if name.attempts:
+                    tried.add(name.id)
+                if name.kind == ERROR:
+                    notes[name.id] = prefix + name.text
+                else:
+                    total += self._file(prefix, name)
+        total += self._orphans(notes, tried)
+        for name in inner:
+            total += self._inner(prefix + name.text, name)
+        if prefix and bare:
+            total += self._empty(prefix[:-1])
+        return total
+
+    def _file(self, prefix: str, name: Name) -> Purged:
+        path = prefix + name.text
+        if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
+            return Purged(new=fs.discard(path, self._fd))
+        if name.kind == ACKED:
+            return Purged(other=fs.discard(path, self._fd))
+        limit = self._layout.settings.max_attempts
+        margin = seconds(self._layout.settings.margin) if name.kind == LEASED else 0
+        if name.kind in (DELAYED, LEASED) and 0 < limit <= name.attempts and name.until + margin < self._now:
+            self._layout.bury_unclaimed(prefix, name, self._now)
+            return Purged(buried=1)
+        return Purged()
+
+    def _inner(self, path: str, name: Name) -> Purged:
+        if name.kind != STAGING:
+            try:
+                return self.directory(path + "/")
+            except (FileNotFoundError, NotADirectoryError):
+                return Purged()
+        if self._aged(name.id) and self._old_tree(path):
+            remove_tree(path, self._fd)
+            return Purged(new=1)
+        return Purged()
+
+    def _empty(self, path: str) -> Purged:
+        id, _, kind = path.rpartition("/")[2].partition(".")
+        if kind == SLICE and self._now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
+            return Purged()
+        if kind == BATCH:
+            self._layout.forget(path)
+        removed = fs.remove_directory(path, self._fd)
+        if removed and "/" in path:
+            return Purged(directories=1) + self._empty(path.rpartition("/")[0])
+        return Purged(directories=removed)
+
+    def _orphans(self, notes: dict[str, str], tried: set[str]) -> Purged:
+        gone = sum(
+            fs.discard(path, self._fd) for id, path in notes.items() if id not in tried and self._old(path)
+        )
+        return Purged(other=gone)
+
+    def ended(self, state: str, keep: float) -> Purged:
+        """Remove what ended longer ago than it is to be kept, and notes without a message."""
+        gone = 0
+        notes: dict[str, str] = {}
+        kept: set[str] = set()
+        oldest = self._now - seconds(keep)
+        try:
+            for found in list(fs.listing(state, self._fd)):
+                self._progress()
+                name = names.parse(found.name)
+                if name is None or not found.is_file(follow_symlinks=False):
+                    continue
+                path = f"{state}/{name.text}"
+                if name.kind == ERROR:
+                    notes[name.id] = path
+                elif name.kind == ERROR_NEW:
+                    self._file(f"{state}/", name)
+                elif keep and name.kind == DELAYED and name.until < oldest:
+                    gone += fs.discard(path, self._fd)
+                else:
+                    kept.add(name.id)
+        except FileNotFoundError:
+            return Purged()
+        return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
+
+    def _aged(self, id: str) -> bool:
+        return names.micros_of(id) + self._stale < self._now
+
+    def _old(self, path: str) -> bool:
+        """By its own time too: the id's is the producer's clock, this is the server's."""
+        try:
+            return fs.mtime_of(path, self._fd) * 1_000_000 + self._stale < self._now
+        except FileNotFoundError:
+            return False
+
+    def _old_tree(self, path: str) -> bool:
+        """Whether nothing was written for long in a staging directory or one of its parts."""
+        try:
+            parts = [
+                path,
+                *(f"{path}/{e.name}" for e in fs.listing(path, self._fd) if e.is_dir(follow_symlinks=False)),
+            ]
+        except FileNotFoundError:
+            return False
+        return all(self._old(each) for each in parts)

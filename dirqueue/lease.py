@@ -1,0 +1,263 @@
+"""A claim on one message, and its four ends.
+
+Layer: mechanisms.
+A lease trades mutual exclusion for progress: it runs out, and then nothing stops its late holder from working on.
+What the late holder cannot do is commit: ack, retry, release, reject and renew change the exact name that was
+claimed, and if that name is gone they raise LeaseLost and touch nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from dirqueue.codecs import Codec
+from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, Reject, Release, Retry
+from dirqueue.layouts.base import Held, Layout
+from dirqueue.message import Message, instant
+from dirqueue.names import PROCESS
+from dirqueue.settings import check_seconds
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: A lease in a `with` block is renewed when this part of it has passed: room for two failed tries.
+RENEW_AT = 1 / 3
+#: How often a renewal may come between finding a file and opening it.
+RENAMED = 10
+
+
+class Lease(Generic[T]):
+    """One delivery of one message, ours until `until`. Ends by ack, retry, release or reject, once."""
+
+    __slots__ = (
+        "_codec",
+        "_ended",
+        "_generation",
+        "_held",
+        "_layout",
+        "_lock",
+        "_message",
+        "lost",
+        "seconds",
+    )
+
+    def __init__(self, layout: Layout, held: Held, seconds: float, codec: Codec[T]) -> None:
+        self._layout = layout
+        self._held = held
+        self._codec = codec
+        self._generation = PROCESS.generation
+        self._lock = threading.Lock()
+        self._ended = ""
+        self._message: Message[T] | None = None
+        #: How long it was asked for.
+        self.seconds = seconds
+        #: Whether a renewal in the background found that the lease was taken: stop working.
+        self.lost = False
+
+    def __repr__(self) -> str:
+        return f"<Lease {self._held.id} {self._ended or 'until ' + self.until.isoformat()}>"
+
+    @property
+    def message(self) -> Message[T]:
+        """The message that is held."""
+        if self._message is None:
+            held = self._held
+            self._message = LeasedMessage(self._layout, held, self._codec)
+        return self._message
+
+    @property
+    def token(self) -> str:
+        """Names this lease; a renewal changes it."""
+        return self._held.token
+
+    @property
+    def until(self) -> datetime:
+        """When others may take the message, by the file server's clock."""
+        return instant(self._held.until)
+
+    @property
+    def ended(self) -> str:
+        """How the lease ended: acked, retried, released, dead or lost; empty while it is held."""
+        return self._ended
+
+    def ack(self) -> None:
+        """It worked: the message is gone for good when this returns."""
+        self._end("ack", "acked")
+
+    def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
+        """It failed: deliver again after `delay` seconds (policy if None); dead after max_attempts."""
+        settings, held = self._layout.settings, self._held
+        reason = describe(error)
+        if 0 < settings.max_attempts <= held.attempts and "dead" not in self._layout.lacks:
+            self._end("bury", "dead", reason or f"failed {held.attempts} times")
+            return
+        if delay is None:
+            delay = settings.pause(held.attempts)
+        else:
+            check_seconds("delay", delay)
+        self._end("retry", "retried", delay, reason)
+
+    def release(self) -> None:
+        """Not mine: give it back at once, not counted as a failure."""
+        self._end("release", "released")
+
+    def reject(self, reason: str | BaseException = "rejected") -> None:
+        """It never will work: to dead/, with the reason."""
+        self._end("bury", "dead", describe(reason) or "rejected")
+
+    def renew(self, seconds: float | None = None) -> None:
+        """Hold on for `seconds` from now (as long as asked for at first, if None)."""
+        duration = self.seconds if seconds is None else seconds
+        self._end("renew", "", check_seconds("seconds", duration, above=True))
+
+    def _end(self, verb: str, how: str, *arguments: object) -> None:
+        # The lock keeps a renewal in the background from changing the name that we are about to use.
+        self._lock.acquire()
+        try:
+            if self._ended or self._generation != PROCESS.generation:
+                raise self._refusal(verb)
+            getattr(self._layout, verb)(self._held, *arguments)
+            self._ended = how
+        except LeaseLost:
+            self._ended = self._ended or "lost"
+            self.lost = self._ended == "lost"
+            raise
+        finally:
+            self._lock.release()
+
+    def _refusal(self, verb: str) -> LeaseLost:
+        held = self._held
+        if self._generation != PROCESS.generation:
+            text, reason = "it was taken by the parent process before the fork; get your own", "forked"
+        else:
+            text, reason = f"the lease has ended already ({self._ended})", "ended"
+        return LeaseLost(
+            f"cannot {verb} {held.id}: {text}", message_id=held.id, token=held.token, reason=reason
+        )
+
+    # --- with ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Message[T]:
+        RENEWER.watch(self)
+        return self.message
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._ended:
+            return False
+        if error is None:
+            self.ack()
+            return False
+        try:
+            return self._settle(error)
+        except DirQueueError as worse:
+            error.add_note(f"and then: {worse}")
+            return False
+
+    def _settle(self, error: BaseException) -> bool:
+        """End the lease as the exception says; whether that was all the exception was for."""
+        if isinstance(error, Retry):
+            self.retry(error.delay, error.error)
+        elif isinstance(error, Reject):
+            self.reject(error.reason)
+        elif isinstance(error, Release):
+            self.release()
+        elif isinstance(error, Exception):
+            self.retry(error=error)
+            return False
+        else:
+            self.release()  # KeyboardInterrupt, SystemExit, GeneratorExit, cancellation: not the message's fault
+            return False
+        return True
+
+
+class LeasedMessage(Message[T]):
+    """A message whose file changes its name whenever the lease is renewed."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, layout: Layout, held: Held, codec: Codec[T]) -> None:
+        super().__init__(layout.entry(held), layout, codec, held.data)
+        self._held = held
+
+    def _at(self, look: Callable[[str], R]) -> R:
+        for _ in range(RENAMED):
+            place = self._held.place
+            try:
+                return look(place)
+            except MessageNotFound:
+                if place == self._held.place:  # else RACE: renewed between the two lines above
+                    raise
+        return look(self._held.place)
+
+
+def describe(error: str | BaseException | None) -> str | None:
+    """Return an error as one line of text."""
+    if error is None or isinstance(error, str):
+        return error
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+class Renewer:
+    """One thread for all leases in `with` blocks: keeps them from running out while the work runs."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, Lease[Any]]] = []
+        self._count = itertools.count()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, lease: Lease[Any], after: float | None = None) -> None:
+        """Renew the lease in time, until it ends."""
+        when = time.monotonic() + (lease.seconds * RENEW_AT if after is None else after)
+        with self._changed:
+            heapq.heappush(self._due, (when, next(self._count), lease))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="dirqueue-renewer", daemon=True)
+                self._thread.start()
+            elif self._due[0][2] is lease:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._due or self._due[0][0] > time.monotonic():
+                    self._drop_ended()
+                    pause = self._due[0][0] - time.monotonic() if self._due else IDLE_SECONDS
+                    if not self._changed.wait(max(0.0, pause)) and not self._due:
+                        self._thread = None  # nothing to do for long: end, and start again when needed
+                        return
+                lease = heapq.heappop(self._due)[2]
+            self._renew(lease)
+
+    def _drop_ended(self) -> None:
+        while self._due and self._due[0][2].ended:
+            heapq.heappop(self._due)
+
+    def _renew(self, lease: Lease[Any]) -> None:
+        if lease.ended:
+            return
+        try:
+            lease.renew()
+        except LeaseLost:
+            return  # marked on the lease; its holder will be told when it commits
+        except DirQueueError:
+            self.watch(
+                lease, lease.seconds * RENEW_AT / 4
+            )  # a full disk, a dead server: there is time to try again
+        else:
+            self.watch(lease)
+
+
+IDLE_SECONDS = 5.0
+RENEWER = Renewer()
+os.register_at_fork(after_in_child=RENEWER.__init__)  # type: ignore[misc]

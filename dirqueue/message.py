@@ -1,0 +1,184 @@
+"""A message as people see it, and what is known of one by its name alone.
+
+Layer: pure values, no I/O of its own: a message asks the layout it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, TypeVar
+
+from dirqueue import codecs
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: The states a message can be in, in the order of a life.
+STATES = ("new", "ready", "delayed", "leased", "done", "dead")
+
+
+class Entry(NamedTuple):
+    """One message as a listing shows it."""
+
+    id: str
+    state: str
+    #: Where it lies, in the layout's own terms.
+    place: str
+    #: Microseconds since the epoch: when put; and when the delay, the lease or the life ended.
+    put: int
+    until: int = 0
+    attempts: int = 0
+    token: str = ""
+    priority: int | None = None
+
+
+class Failure(NamedTuple):
+    """Why a message failed last, as kept beside it."""
+
+    error: str
+    at: datetime
+    leased_at: datetime | None = None
+
+
+class Source(Protocol):
+    """What a message needs of the layout it came from."""
+
+    def load(self, place: str) -> bytes: ...
+    def stream(self, place: str) -> BinaryIO: ...
+    def size(self, place: str) -> int: ...
+    def leased_at(self, entry: Entry) -> datetime | None: ...
+    def failure(self, entry: Entry) -> Failure | None: ...
+    def cancel(self, entry: Entry) -> None: ...
+    def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry: ...
+
+
+def instant(micros: int) -> datetime:
+    """Return microseconds since the epoch as an aware UTC time."""
+    return datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+class Message(Generic[T]):
+    """One message: its body and what its name says."""
+
+    __slots__ = ("_body", "_codec", "_data", "_source", "entry")
+
+    def __init__(
+        self, entry: Entry, source: Source, codec: codecs.Codec[T], data: bytes | None = None
+    ) -> None:
+        self.entry = entry
+        self._source = source
+        self._codec = codec
+        self._data = data
+
+    def __repr__(self) -> str:
+        return f"<Message {self.entry.id} {self.entry.state} attempts={self.entry.attempts}>"
+
+    def _at(self, look: Callable[[str], R]) -> R:
+        """Look at the file where it lies."""
+        return look(self.entry.place)
+
+    @property
+    def id(self) -> str:
+        """The id that put() returned."""
+        return self.entry.id
+
+    @property
+    def data(self) -> bytes:
+        """The body as the bytes on disk."""
+        if self._data is None:
+            self._data = self._at(self._source.load)
+        return self._data
+
+    @property
+    def body(self) -> T:
+        """The body, decoded; CodecError if that fails."""
+        try:
+            return self._body
+        except AttributeError:
+            pass
+        self._body: T = codecs.decode(self._codec, self.data, self.entry.id)
+        return self._body
+
+    def open(self) -> BinaryIO:
+        """Open the body for reading as a stream, for bodies too large for memory."""
+        return self._at(self._source.stream)
+
+    @property
+    def size(self) -> int:
+        """Length of the body in bytes."""
+        return self._at(self._source.size) if self._data is None else len(self._data)
+
+    @property
+    def state(self) -> str:
+        """What the message was doing when it was looked at: ready, delayed, leased, dead or done."""
+        return self.entry.state
+
+    @property
+    def attempts(self) -> int:
+        """Deliveries so far, this one included."""
+        return self.entry.attempts
+
+    @property
+    def priority(self) -> int | None:
+        """1 is the most urgent; None in a queue without priorities."""
+        return self.entry.priority
+
+    @property
+    def token(self) -> str:
+        """Who holds the lease: host, pid, random, count."""
+        return self.entry.token
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was put."""
+        return instant(self.entry.put)
+
+    @property
+    def until(self) -> datetime | None:
+        """When the delay or the lease ends; when a dead or done message ended."""
+        return instant(self.entry.until) if self.entry.until else None
+
+    @property
+    def leased_at(self) -> datetime | None:
+        """When it was last claimed, as far as the queue kept it (done and failed messages)."""
+        return self._source.leased_at(self.entry)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why and when it failed last, if it did."""
+        return self._source.failure(self.entry)
+
+    @property
+    def error(self) -> str | None:
+        """Why it failed last, if it did."""
+        failure = self.failure
+        return failure.error if failure else None
+
+    def cancel(self) -> None:
+        """Remove an unclaimed message; MessageNotFound if somebody was faster."""
+        self._source.cancel(self.entry)
+
+    def change(self, *, priority: int | None = None, delay: float | None = None) -> Message[T]:
+        """Give an unclaimed message another priority or delay by one rename; return it as it is now."""
+        return Message(
+            self._source.change(self.entry, priority=priority, delay=delay), self._source, self._codec
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known without reading the body, as plain values for JSON."""
+        failure = self.failure
+        leased_at = self.leased_at
+        return {
+            "id": self.id,
+            "state": self.state,
+            "attempts": self.attempts,
+            "priority": self.priority,
+            "enqueued_at": self.enqueued_at.isoformat(),
+            "until": self.until.isoformat() if self.until else None,
+            "leased_at": leased_at.isoformat() if leased_at else None,
+            "token": self.token or None,
+            "size": self.size,
+            "error": failure.error if failure else None,
+            "failed_at": failure.at.isoformat() if failure else None,
+        }

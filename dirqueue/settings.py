@@ -1,0 +1,193 @@
+"""What a queue was created with: the settings in `queue.json`, checked.
+
+Layer: pure values, no I/O.
+Invariant: a Settings that exists is valid; every refusal names the setting, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from dirqueue.errors import LayoutError, SettingsError
+
+#: Version of the on-disk format, written to queue.json and checked when it is read.
+FORMAT = 1
+FILE = "queue.json"
+ORDERS = ("fifo", "lifo", "random")
+LAYOUTS = ("auto", "native", "vsqs", "dirq-simple", "dirq-normal", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a queue can be told. Durations are seconds, sizes are bytes."""
+
+    #: How the directory is written; "auto" looks.
+    layout: str = "auto"
+    #: How long a claim holds a message before others may take it.
+    lease: float = 30.0
+    #: Deliveries before a message is dead; 0 = no limit.
+    max_attempts: int = 5
+    #: fsync the message and the directory before put and ack return.
+    sync: bool = True
+    #: fifo, lifo (a stack) or random (kind to many consumers).
+    order: str = "fifo"
+    #: Whether ids carry a priority (1 first).
+    priorities: bool = False
+    #: Priority of a put that names none, in a queue with priorities.
+    default_priority: int = 5
+    #: Keep acknowledged messages in done/.
+    keep_done: bool = False
+    #: put waits, then raises Full, when that many messages are in the queue; 0 = no limit.
+    max_messages: int = 0
+    #: Largest body that put takes; 0 = no limit.
+    max_size: int = 0
+    #: First and longest pause after a failure; it doubles in between, with jitter.
+    backoff: float = 1.0
+    max_backoff: float = 300.0
+    #: How long after its end a lease is left alone, for clocks that disagree.
+    margin: float = 1.0
+    #: purge removes from done/ and dead/ what is older; 0 = keep.
+    keep_done_for: float = 7 * 86400.0
+    keep_dead_for: float = 0.0
+    #: purge removes unfinished files and staging directories older than this.
+    stale: float = 3600.0
+    #: dirq-normal: the schema of an element; dirq: the granularity and the size of a directory.
+    schema: Mapping[str, str] | None = None
+    granularity: int = 60
+    maxelts: int = 16000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _CHECKS[field.name](field.name, getattr(self, field.name))
+
+    def pause(self, attempts: int) -> float:
+        """Return how long to wait after the given number of failed deliveries, with jitter."""
+        longest = min(self.max_backoff, self.backoff * 2.0 ** min(max(attempts, 1) - 1, 62))
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+
+
+#: No instant of ours is later than names can say (the year 2286).
+MAX_SECONDS = 100 * 365.25 * 86400
+
+
+def check_seconds(name: str, value: object, *, above: bool = False) -> float:
+    """Return a duration given as an argument, if it can be one."""
+    _number(0, above=above)(name, value)
+    if value > MAX_SECONDS:  # type: ignore[operator]
+        raise SettingsError(f"{name} must be at most a hundred years in seconds, not {_shown(value)}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _number(low: float, *, whole: bool = False, above: bool = False) -> Callable[[str, object], None]:
+    what = "a whole number" if whole else "a number"
+    bound = f"{'above' if above else 'of at least'} {low:g}"
+
+    def check(name: str, value: object) -> None:
+        kinds = int if whole else (int, float)
+        good = isinstance(value, kinds) and not isinstance(value, bool)
+        if not good or not math.isfinite(value) or value < low or (above and value == low):  # type: ignore[arg-type,operator]
+            raise SettingsError(f"{name} must be {what} {bound}, not {_shown(value)}")
+
+    return check
+
+
+def _choice(allowed: tuple[str, ...]) -> Callable[[str, object], None]:
+    def check(name: str, value: object) -> None:
+        if value not in allowed:
+            raise SettingsError(f"{name} must be one of {', '.join(allowed)}, not {_shown(value)}")
+
+    return check
+
+
+def _flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{name} must be true or false, not {_shown(value)}")
+
+
+def _schema(name: str, value: object) -> None:
+    good = value is None or (
+        isinstance(value, Mapping)
+        and all(isinstance(key, str) and isinstance(kind, str) for key, kind in value.items())
+    )
+    if not good:
+        raise SettingsError(f"{name} must map keys to types (binary, string, table), not {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_CHECKS: dict[str, Callable[[str, object], None]] = {
+    "layout": _choice(LAYOUTS),
+    "lease": _number(0, above=True),
+    "max_attempts": _number(0, whole=True),
+    "sync": _flag,
+    "order": _choice(ORDERS),
+    "priorities": _flag,
+    "default_priority": _number(1, whole=True),
+    "keep_done": _flag,
+    "max_messages": _number(0, whole=True),
+    "max_size": _number(0, whole=True),
+    "backoff": _number(0),
+    "max_backoff": _number(0),
+    "margin": _number(0),
+    "keep_done_for": _number(0),
+    "keep_dead_for": _number(0),
+    "stale": _number(0),
+    "schema": _schema,
+    "granularity": _number(0, whole=True),
+    "maxelts": _number(1, whole=True),
+}
+NAMES = tuple(_CHECKS)
+_DEFAULTS = {field.name: field.default for field in fields(Settings)}
+
+
+def build(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None, where: str = FILE) -> Settings:
+    """Join what the caller gave with what the queue was created with; the latter wins, a conflict is an error."""
+    for name in given:
+        if name not in _CHECKS:
+            raise SettingsError(f"there is no setting {name!r}; there are {', '.join(NAMES)}")
+    joined = dict(given)
+    for name, value in (stored or {}).items():
+        mine = given.get(name, value)
+        if mine != value and not (name == "layout" and mine == "auto"):
+            raise SettingsError(
+                f"{name}={mine!r} was asked for, but {where} says {name}={value!r}: "
+                f"leave the argument out, or create another queue"
+            )
+        joined[name] = value
+    return Settings(**joined)
+
+
+def dumps(given: Mapping[str, Any]) -> bytes:
+    """Return the text of a queue.json that says what differs from the defaults, and the format."""
+    settings = build(given)
+    told = {name: value for name, value in asdict(settings).items() if value != _DEFAULTS[name]}
+    return (json.dumps({"format": FORMAT, **told}, indent=2, sort_keys=True) + "\n").encode()
+
+
+def loads(text: bytes, where: str = FILE) -> dict[str, Any]:
+    """Return the settings that a queue.json holds; refuse what is damaged or of a later format."""
+    try:
+        told = json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"{where} is not JSON ({error}); mend it or remove it") from None
+    if not isinstance(told, dict):
+        raise SettingsError(f"{where} must hold a JSON object, not {_shown(told)}")
+    version = told.pop("format", FORMAT)
+    if version != FORMAT:
+        raise LayoutError(
+            f"{where} says format {_shown(version)}; this dirqueue reads format {FORMAT}: upgrade dirqueue",
+            path=where,
+        )
+    for name in told:
+        if name not in _CHECKS:
+            raise SettingsError(f"{where} has a setting {_shown(name)} that this dirqueue does not know")
+    build(told)
+    return told

@@ -1,0 +1,76 @@
+"""Waiting for a message without burning CPU: polling always, inotify where it works.
+
+Layer: mechanisms.
+A notification is a hint: it is silent on network filesystems, so the poll goes on underneath.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Self
+
+from dirqueue.layouts.base import Layout
+
+#: Pauses between looks: they grow while nothing happens.
+SHORTEST = 0.001
+LONGEST = 0.1
+#: With inotify the poll is only a safety net.
+LONGEST_WATCHED = 1.0
+GROWTH = 1.5
+
+
+class Waiter:
+    """One wait. Use it as a context manager, look after entering it, then call `pause` between looks."""
+
+    def __init__(self, layout: Layout, timeout: float | None) -> None:
+        self._layout = layout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._next = SHORTEST
+        self._inotify: Any = None
+
+    def __enter__(self) -> Self:
+        home = self._layout.home
+        if home.fd >= 0 and not home.mount.remote:
+            self._inotify = _watch(home.path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+
+    def pause(self) -> bool:
+        """Sleep until something may have changed; False when the time is over."""
+        longest = LONGEST if self._inotify is None else LONGEST_WATCHED
+        pause = longest if self._inotify is not None else min(self._next, longest)
+        self._next = min(self._next * GROWTH, longest)
+        due = self._layout.wakes_in()
+        if due is not None:
+            pause = min(pause, due)
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                return False
+            pause = min(pause, left)
+        if self._inotify is None:
+            time.sleep(pause)
+        elif self._inotify.read(timeout=max(1, int(pause * 1000))):
+            self._next = SHORTEST
+        return True
+
+
+def _watch(path: str) -> Any:
+    """Return an inotify watch on a directory, or None where the extra or the kernel does not have it."""
+    try:
+        from inotify_simple import INotify, flags
+    except ImportError:
+        return None
+    try:
+        inotify = INotify()
+        try:
+            inotify.add_watch(path, flags.MOVED_TO | flags.CREATE | flags.DELETE_SELF)
+        except OSError:
+            inotify.close()
+            return None
+    except OSError:
+        return None  # out of watches: the poll is enough
+    return inotify
