@@ -126,8 +126,7 @@ class Publisher:
     def _remake(self, priority: int | None) -> None:
         """Somebody removed the directory we were about to write to: an emptied slice, or the whole queue."""
         if self._slices.pop(priority, None) is None:
-            self._home.close()
-        self._home.make()
+            self._home.remake()
 
     def _gone(self) -> QueueError:
         path = self._home.path
