@@ -1,6 +1,6 @@
 """CPU of put and of get + ack, as a ratio to a bare loop of the same system calls in the same run.
 
-    python benchmarks/core.py                     1k, 10k and 100k messages on tmpfs, and on loop-mounted ext4 and xfs if root
+    python benchmarks/core.py         1k, 10k and 100k messages on tmpfs and, as root, on loop-mounted ext4 and xfs
     python benchmarks/core.py --counts 1000 --rounds 60 --on tmpfs
 
 Each cell is a fresh process on a fresh directory; floor and library alternate in shuffled order within a round; the

@@ -97,7 +97,8 @@ def settings_page() -> str:
     ]
     head = (
         "Given to `Queue(path, ...)` they hold for that object; given to `Queue.create(path, ...)` they are kept in\n"
-        "`queue.json`, hold for everybody, and a conflicting argument is an error. Durations are seconds, sizes bytes.\n"
+        "`queue.json`, hold for everybody, and a conflicting argument is an error. Durations are seconds, sizes\n"
+        "bytes.\n"
     )
     return (
         f"# Settings\n\n{NOTE}\n{head}\n| setting | default | what |\n|---|---|---|\n"

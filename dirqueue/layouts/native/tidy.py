@@ -7,6 +7,7 @@ Crash: at any call; the next purge goes on. Two purges at once do no harm: each 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from dirqueue.names import (
     Name,
 )
 
+from . import scan
 from .publish import SLICE_SECONDS, remove_tree
 from .scan import CLOCK, DEAD, DONE
 
@@ -42,6 +44,7 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
     total = purger.directory("")
     settings = layout.settings
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
+    purger.twins()
     layout.home.keep_ballast()
     return total
 
@@ -151,15 +154,32 @@ class _Purger:
             return Purged()
         return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
 
+    def twins(self) -> None:
+        """Drop the dead name of a message that is live again: a redrive by link died before its unlink."""
+        twice: dict[int, str] = {}
+        for entry in scan.entries(self._layout.home, frozenset((DEAD,))):
+            facts = self._facts(entry.place)
+            if entry.state == DEAD and facts is not None and facts.st_nlink > 1:
+                twice[facts.st_ino] = entry.place
+        if twice:
+            for entry in scan.entries(self._layout.home, frozenset(("ready", "delayed", "leased"))):
+                facts = self._facts(entry.place)
+                if facts is not None and facts.st_ino in twice:
+                    fs.discard(twice[facts.st_ino], self._fd)
+
+    def _facts(self, path: str) -> os.stat_result | None:
+        try:
+            return fs.stat(path, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
     def _aged(self, id: str) -> bool:
         return names.micros_of(id) + self._stale < self._now
 
     def _old(self, path: str) -> bool:
         """By its own time too: the id's is the producer's clock, this is the server's."""
-        try:
-            return fs.mtime_of(path, self._fd) * 1_000_000 + self._stale < self._now
-        except FileNotFoundError:
-            return False
+        facts = self._facts(path)
+        return facts is not None and facts.st_mtime * 1_000_000 + self._stale < self._now
 
     def _old_tree(self, path: str) -> bool:
         """Whether nothing was written for long in a staging directory or one of its parts."""
