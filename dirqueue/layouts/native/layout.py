@@ -250,7 +250,8 @@ class Native(Looker):
         try:
             self._to_dead(held, reason, self.home.clock.now())
         except OSError as error:
-            raise self._lost(error, held, "reject") from error
+            if not self._given_back(error, held, "reject"):
+                raise self._lost(error, held, "reject") from error
 
     def entry(self, held: Held) -> Entry:
         """Return what is known of a held message."""
@@ -276,8 +277,14 @@ class Native(Looker):
                     raise
                 fs.move(held.place, place, self.home.fd)
         except OSError as error:
-            raise self._lost(error, held, doing) from error
+            if not self._given_back(error, held, doing):
+                raise self._lost(error, held, doing) from error
         self._cursor.stale()
+
+    def _given_back(self, error: OSError, held: Held, doing: str) -> bool:
+        """NFS: a lost reply, and the next consumer was quick. Nobody else can have taken a lease that is live."""
+        gone = error.errno == errno.ENOENT and self.home.mount.remote and doing != "renew"
+        return gone and self.home.clock.now() < held.until
 
     def _lost(self, error: OSError, held: Held, doing: str) -> Exception:
         if error.errno in (errno.ENOENT, errno.ESTALE):

@@ -63,10 +63,10 @@ class _Purger:
         notes: dict[str, str] = {}
         tried: set[str] = set()
         inner: list[Name] = []
-        bare = True
+        seen = 0
         for found in list(fs.listing(prefix or ".", self._fd)):
             self._progress()
-            bare = False
+            seen += 1
             name = names.parse(found.name)
             if name is None:
                 if not prefix and CLOCK.fullmatch(found.name) and self._old(found.name):
@@ -82,6 +82,7 @@ class _Purger:
                 else:
                     total += self._file(prefix, name)
         total += self._orphans(notes, tried)
+        bare = seen == total.new + total.other
         for name in inner:
             total += self._inner(prefix + name.text, name)
         if prefix and bare:
@@ -93,7 +94,9 @@ class _Purger:
         if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
             return Purged(new=fs.discard(path, self._fd))
         if name.kind == ACKED:
-            return Purged(other=fs.discard(path, self._fd))
+            # NFS: a lost reply of the rename to this name is told by its presence, so it stays for a while.
+            old = name.until + self._stale < self._now
+            return Purged(other=fs.discard(path, self._fd) if old else 0)
         limit = self._layout.settings.max_attempts
         margin = seconds(self._layout.settings.margin) if name.kind == LEASED else 0
         if name.kind in (DELAYED, LEASED) and 0 < limit <= name.attempts and name.until + margin < self._now:
