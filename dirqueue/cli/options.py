@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dirqueue.message import Message
     from dirqueue.queue import Queue
 
 #: Where relative queue names are looked for.
@@ -45,6 +46,13 @@ def json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
+def table_option(parser: argparse.ArgumentParser) -> None:
+    """Add --json and --table."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="one JSON object per line")
+    how.add_argument("--table", action="store_true", help="a table, as on a terminal")
+
+
 def path_of(name: str) -> str:
     """Return the path that a queue's name means: relative ones in $DIRQUEUE_DIR, except ./here and ../there."""
     base = os.environ.get(VARIABLE)
@@ -58,6 +66,21 @@ def open_queue(name: str, *, create: bool = False, **settings: Any) -> Queue[byt
     from dirqueue.queue import Queue
 
     return Queue(path_of(name), create=create, **settings)
+
+
+def described(message: Message[bytes], *, body: bool = True) -> dict[str, Any]:
+    """Return a message as JSON shows it: text as `body`, bytes that are not UTF-8 as `body_base64`."""
+    told = message.to_dict()
+    told["handle"] = message.entry.place if message.state == "leased" else None
+    if body:
+        data = message.data
+        try:
+            told["body"] = data.decode()
+        except UnicodeDecodeError:
+            import base64
+
+            told["body_base64"] = base64.b64encode(data).decode()
+    return told
 
 
 def seconds(text: str) -> float:

@@ -6,6 +6,7 @@ line. Talk goes to stderr, each line beginning with `dirqueue: `.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import os
@@ -37,6 +38,14 @@ class Exit(IntEnum):
 
 class MissingExtra(errors.DirQueueError):
     """An optional package is not installed; the text says how to get it."""
+
+
+class InputError(errors.DirQueueError):
+    """What was to be read cannot be."""
+
+
+class OutputError(errors.DirQueueError):
+    """What was to be told cannot be."""
 
 
 #: Errors of the filesystem that pass: no space, no quota, no descriptors, busy.
@@ -131,9 +140,15 @@ def _abandon_stdout() -> None:
         fs.close(null)
 
 
-def output_error(error: OSError) -> OSError:
+def output_error(error: OSError) -> OutputError:
     """Return the error for output that nobody could take."""
-    return errors.access_error("standard output", "write to", error)
+    return OutputError(f"cannot write to the standard output: {os.strerror(error.errno or 0)}")
+
+
+def input_error(name: str, error: OSError) -> InputError:
+    """Return the error for a file of the user's that cannot be read; "-" is standard input."""
+    what = "the standard input" if name == "-" else repr(name)
+    return InputError(f"cannot read {what}: {os.strerror(error.errno or 0)}")
 
 
 def write(data: bytes) -> None:
@@ -163,25 +178,32 @@ def line(text: str) -> None:
 # --- records -----------------------------------------------------------------------------------------------
 
 
-def records(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, json: bool = False) -> int:
+def tabular(args: argparse.Namespace) -> bool:
+    """Whether to show a table: on a terminal, or asked for."""
+    return args.table or (not args.json and on_terminal())
+
+
+def records(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], args: argparse.Namespace) -> int:
     """Show rows: JSON objects whole, otherwise these columns; return how many there were."""
     count = 0
-    if json or not on_terminal():
+    if not tabular(args):
         for row in rows:
-            show(row, columns, json=json)
+            show(row, columns, json=args.json)
             count += 1
         return count
     shown = [[cell(row[name], human=True) for name in columns] for row in rows]
     if shown:
         widths = [max(len(name), *(len(each[i]) for each in shown)) for i, name in enumerate(columns)]
-        numeric = [
-            all(each[i].replace(".", "").isdigit() or each[i] == "-" for each in shown)
-            for i in range(len(widths))
-        ]
+        numeric = [i > 0 and _all_numbers([each[i] for each in shown]) for i in range(len(columns))]
         line(paint(_aligned([name.upper() for name in columns], widths, numeric), "bold"))
         for each in shown:
             line(_aligned(each, widths, numeric))
     return len(shown)
+
+
+def _all_numbers(cells: list[str]) -> bool:
+    told = [text for text in cells if text != "-"]
+    return bool(told) and all(text.replace(".", "").isdigit() for text in told)
 
 
 def show(row: Mapping[str, Any], columns: Sequence[str], *, json: bool = False) -> None:

@@ -224,9 +224,9 @@ class Publisher:
     def put_path(self, path: str, delay: float, priority: int | None, *, link: bool = False) -> str:
         """Give a file a name in the queue, without a copy: moved in, or with `link` as a second name."""
         home = self._home
-        home.make()
         source = os.path.abspath(path)
         self._check_file(source, link=link)
+        home.make()
         for _ in range(TRIES):
             id = new_id() if priority is None else f"{priority}{new_id()}"
             try:

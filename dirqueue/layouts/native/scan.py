@@ -103,7 +103,7 @@ def entry_of(name: Name, prefix: str, now: int) -> Entry:
 
 def held(home: Home, handle: str) -> Held:
     """Return the lease that a handle names: the path inside the queue, parsed and rebuilt before it is used."""
-    *above, last = handle.split("/") if isinstance(handle, str) else [""]
+    *above, last = str(handle).split("/")
     inside = [names.parse(each) for each in above]
     name = names.parse(last)
     if name is None or name.kind != LEASED or len(inside) > DEPTH:
