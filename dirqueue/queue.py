@@ -29,8 +29,8 @@ from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Held, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import STATES, Message
-from dirqueue.names import MAX_PRIORITY
-from dirqueue.settings import Settings, check_seconds
+from dirqueue.names import check_priority, new_token
+from dirqueue.settings import Settings, check_count, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
 
@@ -103,13 +103,15 @@ class Queue(Generic[T]):
         stored = _stored(home)
         asked = settings_.loads(text)
         if stored is None and asked:
-            if any(True for _ in open_layout(home, settings_.build({})).entries()):
+            states = ("ready", "delayed", "leased", "dead", "done")
+            found = open_layout(home, settings_.build({})).entries(states)
+            if any(entry.state in states for entry in found):
                 raise QueueError(
                     f"{where!r} is a queue in use without settings: empty it first, or create another",
                     path=where,
                 )
-            _store(home, text)
-        elif (stored or {}) != asked:
+            stored = asked if _store(home, text) else _stored(home)
+        if (stored or {}) != asked:
             raise SettingsError(
                 f"{where!r} was created with {stored or {}}, not with {asked}: use another path"
             )
@@ -153,8 +155,10 @@ class Queue(Generic[T]):
         settings = self.settings
         if 0 < settings.max_size < len(data):
             raise too_large(len(data), settings.max_size)
-        if delay:
+        if delay != 0:
             self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         if priority is not None or settings.priorities:
             priority = self._check_priority(priority)
         if settings.max_messages:
@@ -170,7 +174,13 @@ class Queue(Generic[T]):
         timeout: float | None = None,
     ) -> list[str]:
         """Put many messages that become visible all at once, or not at all; return their ids."""
+        if isinstance(bodies, (str, bytes, bytearray, memoryview)):
+            raise SettingsError(
+                f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
+            )
         self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             bodies = list(bodies)
@@ -196,6 +206,8 @@ class Queue(Generic[T]):
         With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
         """
         self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             self._wait_for_room(1, timeout)
@@ -212,10 +224,8 @@ class Queue(Generic[T]):
         return data
 
     def _check_delay(self, delay: float) -> None:
-        if delay:
-            check_seconds("delay", delay)
-            if "delay" in self._layout.lacks:
-                refuse(self._layout, "delay", "delay a message")
+        if check_seconds("delay", delay) and "delay" in self._layout.lacks:
+            refuse(self._layout, "delay", "delay a message")
 
     def _check_priority(self, priority: int | None) -> int | None:
         if not self.settings.priorities:
@@ -228,11 +238,7 @@ class Queue(Generic[T]):
             )
         if priority is None:
             return self.settings.default_priority
-        if type(priority) is not int or not 1 <= priority <= MAX_PRIORITY:
-            raise SettingsError(
-                f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {priority!r:.60}"
-            )
-        return priority
+        return check_priority(priority)
 
     def _wait_for_room(self, wanted: int, timeout: float | None) -> None:
         """Wait until so many fit. RACE: others put too, so the limit is kept to within what they put meanwhile."""
@@ -240,7 +246,7 @@ class Queue(Generic[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
-        with Waiter(self._layout, timeout) as waiter:
+        with Waiter(self._layout, timeout, for_room=True) as waiter:
             while True:
                 free = limit - self._layout.count()
                 if free >= wanted:
@@ -261,11 +267,11 @@ class Queue(Generic[T]):
             lease: Seconds to hold it; the queue's setting if None.
         """
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
         while True:
             held = self._layout.claim(seconds)
             if held is None:
-                if timeout is not None:
-                    timeout = check_seconds("timeout", timeout)
                 held = None if timeout == 0 else self._wait(seconds, timeout)
                 if held is None:
                     raise self._empty(timeout)
@@ -313,8 +319,7 @@ class Queue(Generic[T]):
 
     def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
         """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
-        if type(n) is not int or n < 1:
-            raise SettingsError(f"n must be a whole number of at least 1, not {n!r:.60}")
+        check_count("n", n, 1)
         leases = [self.get(timeout=timeout, lease=lease)]
         while len(leases) < n:
             try:
@@ -327,6 +332,8 @@ class Queue(Generic[T]):
         self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
     ) -> Iterator[Lease[T]]:
         """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
+        if limit is not None:
+            check_count("limit", limit)
         done = 0
         while limit is None or done < limit:
             try:
@@ -342,8 +349,8 @@ class Queue(Generic[T]):
         """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
         if state not in STATES or state == "new":
             raise SettingsError(f"state must be one of {', '.join(STATES[1:])}, not {state!r:.60}")
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise SettingsError(f"limit must be a whole number of at least 0, not {limit!r:.60}")
+        if limit is not None:
+            check_count("limit", limit)
         found = (entry for entry in self._layout.entries((state,)) if entry.state == state)
         if limit is None:
             chosen = sorted(found, key=_age)
@@ -424,6 +431,8 @@ class Queue(Generic[T]):
         """
         if "dead" in self._layout.lacks:
             refuse(self._layout, "dead", "redrive dead messages")
+        if limit is not None:
+            check_count("limit", limit)
         wanted = (
             None
             if ids is None
@@ -510,9 +519,17 @@ def _stored(home: Home) -> dict[str, Any] | None:
     return settings_.loads(text, os.path.join(home.path, settings_.FILE))
 
 
-def _store(home: Home, text: bytes) -> None:
+def _store(home: Home, text: bytes) -> bool:
+    """Write queue.json for good; False if somebody else created the queue at the same time."""
+    new = f".create-{new_token()}"
     try:
-        fs.replace_file(settings_.FILE, text, home.fd, sync=True)
+        fs.create(new, text, home.fd, sync=True)
+        home.mount.publish(new, settings_.FILE, home.fd)
         home.sync()
+    except FileExistsError:
+        fs.discard(new, home.fd)
+        return False
     except OSError as error:
+        fs.discard(new, home.fd)
         raise access_error(home.path, "create", error) from error
+    return True
