@@ -44,7 +44,7 @@ class Native(Looker):
         self.settings = settings
         self._publisher = Publisher(home, settings)
         self._cursor = Cursor(home, settings, self.forget)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may get while we do
         self._made: set[str] = set()
         # In any other order a message put by us may be the next one to claim.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
