@@ -142,6 +142,15 @@ def read_file(name: str, dir_fd: int) -> bytes:
     return data
 
 
+def read_path(path: str) -> bytes:
+    """Return what somebody's file holds: through links, and a pipe until its end."""
+    fd = open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: read(fd, 16 * CHUNK), b""))
+    finally:
+        close(fd)
+
+
 def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
     """Write a small file of ours anew: readers see the old one or the new one."""
     temporary = name + ".new"

@@ -89,6 +89,11 @@ class Lease(Generic[T]):
         return self._held.token
 
     @property
+    def handle(self) -> str:
+        """Text by which any process can end or renew this lease with `Queue.lease`; a renewal changes it."""
+        return self._held.place
+
+    @property
     def until(self) -> datetime:
         """When others may take the message, by the file server's clock."""
         return instant(self._held.until)

@@ -23,7 +23,7 @@ from dirqueue.message import Entry
 from dirqueue.names import ID_DIGITS, LEASED, Name, new_token, parse
 from dirqueue.settings import Settings
 
-from . import tidy
+from . import scan, tidy
 from .cursor import NEVER, Cursor
 from .look import Looker
 from .publish import Publisher
@@ -68,9 +68,11 @@ class Native(Looker):
             self._cursor.stale()
         return ids
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
-        """Move a file in."""
-        return self._publisher.put_path(path, delay, priority)
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
+        """Move or link a file in."""
+        return self._publisher.put_path(path, delay, priority, link=link)
 
     def count(self) -> int:
         """Return how many messages are waiting or held."""
@@ -257,6 +259,10 @@ class Native(Looker):
             held.token,
             names.priority_of(id),
         )
+
+    def hold(self, handle: str) -> Held:
+        """Take over a lease that this or another process holds, by its exact name."""
+        return scan.held(self.home, handle)
 
     def _end(self, held: Held, place: str, doing: str) -> None:
         """Rename the exact name we hold; a full disk costs the ballast, not the message."""

@@ -221,17 +221,21 @@ class Publisher:
 
     # --- a file moved in -----------------------------------------------------------------------------------
 
-    def put_path(self, path: str, delay: float, priority: int | None) -> str:
-        """Rename a file into the queue: no copy, and it is gone from where it was."""
+    def put_path(self, path: str, delay: float, priority: int | None, *, link: bool = False) -> str:
+        """Give a file a name in the queue, without a copy: moved in, or with `link` as a second name."""
         home = self._home
-        home.make()
         source = os.path.abspath(path)
-        self._check_file(source)
+        self._check_file(source, link=link)
+        home.make()
         for _ in range(TRIES):
             id = new_id() if priority is None else f"{priority}{new_id()}"
             try:
                 # Straight to its visible name: as ID.new it would be purged, and it is somebody's only copy.
-                home.mount.publish(source, id + self._suffix(delay), home.fd)
+                visible = id + self._suffix(delay)
+                if link:
+                    fs.link(source, visible, dst_dir_fd=home.fd, follow_symlinks=False)
+                else:
+                    home.mount.publish(source, visible, home.fd)
             except FileExistsError:
                 continue
             except OSError as error:
@@ -245,8 +249,8 @@ class Publisher:
             return id
         raise self._gone()
 
-    def _check_file(self, source: str) -> None:
-        """Only a plain file that nobody else can write through another name becomes a message."""
+    def _check_file(self, source: str, *, link: bool) -> None:
+        """Only a plain file becomes a message, and unless asked for only one that has no other name to write by."""
         try:
             fd = fs.open(source, fs.READ)
         except OSError as error:
@@ -255,7 +259,7 @@ class Publisher:
             facts = fs.fstat(fd)
             if not stat.S_ISREG(facts.st_mode):
                 raise SettingsError(f"{source!r} is not a regular file: put_path moves plain files only")
-            if facts.st_nlink != 1:
+            if facts.st_nlink != 1 and not link:
                 raise SettingsError(
                     f"{source!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
                 )
