@@ -49,6 +49,7 @@ class Slot:
         self.call = call
         #: Whether the last look found nothing.
         self.idle = False
+        self.ended = False
         self._failures = 0
         # A handler that cannot be stopped must not keep the program from ending.
         self.thread = threading.Thread(target=self._main, name=f"dirqueue-worker-{number}", daemon=True)
@@ -63,6 +64,7 @@ class Slot:
         finally:
             self.idle = True
             self.call.close()
+            self.ended = True
             worker.wake()
 
     def _turn(self) -> bool:
@@ -74,12 +76,13 @@ class Slot:
             if not self.call.prepare():
                 worker.give_back()
                 return False
+            looked = time.monotonic()
             lease = worker.source.get(timeout=0 if worker.until_empty else LOOK_SECONDS, lease=worker.lease)
         except Empty:
             worker.give_back()
             self._failures = 0
             self.idle = True
-            return worker.goes_on(SHORT_PAUSE)
+            return worker.goes_on(looked) and not (worker.until_empty and worker.pause(SHORT_PAUSE))
         except (DirQueueError, OSError) as error:
             worker.give_back()
             return self._trouble(error)
@@ -102,11 +105,15 @@ class Slot:
         worker = self._worker
         run = Run(lease, worker.time_limit, self.call.cancel)
         worker.emit(run.event("leased"))
+        if worker.stopping:
+            # RACE: stopped while we were claiming, perhaps what another lane has just released.
+            settle(run, Outcome(RELEASE), None, worker.emit)
+            return
         worker.keeper.add(run)
         try:
             outcome = self.call.run(run)
         except Cancelled:
-            outcome = Outcome()
+            outcome = Outcome(RELEASE)
         except Exception as error:  # noqa: BLE001 - the body cannot be read or sent: a failure of this message
             outcome = Outcome(RETRY, None, f"{type(error).__name__}: {error}")
         finally:

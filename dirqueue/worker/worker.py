@@ -26,9 +26,9 @@ from dirqueue.worker.events import Counts, Event, Events, Hook, key_values
 from dirqueue.worker.keeper import STOP, Keeper, Run
 from dirqueue.worker.notify import Notifier
 from dirqueue.worker.nursery import Nursery
-from dirqueue.worker.outcome import Outcome
+from dirqueue.worker.outcome import RELEASE, Outcome
 from dirqueue.worker.process import InProcess, serve
-from dirqueue.worker.slot import Call, Slot, settle
+from dirqueue.worker.slot import SHORT_PAUSE, Call, Slot, settle
 from dirqueue.worker.thread import InThread
 
 #: The waiting thread looks around this often.
@@ -180,8 +180,8 @@ class Worker:
         """A message was handled."""
         self._last_work = time.monotonic()
 
-    def goes_on(self, short: float) -> bool:
-        """Whether a lane that found nothing looks again.
+    def goes_on(self, looked: float) -> bool:
+        """Whether a lane that looked then and found nothing looks again.
 
         A lane ends only after a look of its own found nothing, so what its own handler put is never left behind.
         """
@@ -189,11 +189,9 @@ class Worker:
             return True
         with self._lock:
             quiet = all(slot.idle for slot in self._slots) and not self.keeper.running()
-            if quiet and time.monotonic() - self._last_work >= self._idle:
+            if quiet and looked - self._last_work >= self._idle:
                 self._finished = True
-            if self._finished:
-                return False
-        return not self.pause(short)
+            return not self._finished
 
     def pause(self, seconds: float) -> bool:
         """Sleep; True if the worker was stopped meanwhile."""
@@ -251,10 +249,10 @@ class Worker:
         unwatch = self._events.watch_puts(self.source)
         restore = self._install_signals()
         try:
+            self.emit(Event("started", self.name, pid=os.getpid()))
             self.keeper.start()
             for slot in self._slots:
                 slot.thread.start()
-            self.emit(Event("started", self.name, pid=os.getpid()))
             self._notifier.tell("READY=1", f"STATUS={self.status_line()}")
             self._wait(nursery)
             self.emit(Event("stopped", self.name, pid=os.getpid()))
@@ -270,7 +268,7 @@ class Worker:
         """Look around until every lane has ended or the time to drain is over."""
         deadline = math.inf
         alive_at = 0.0
-        while any(slot.thread.is_alive() for slot in self._slots):
+        while not all(slot.ended for slot in self._slots):
             now = time.monotonic()
             if self._status_asked:
                 self._status_asked = False
@@ -296,18 +294,19 @@ class Worker:
 
     def _release_all(self) -> None:
         """Stop every running handler and give its message back; those that do not let go lose it anyway."""
+        deadline = time.monotonic() + LET_GO
+        while not all(slot.ended for slot in self._slots) and time.monotonic() < deadline:
+            for run in self.keeper.running():
+                run.cancel(STOP)
+            select.select([self._woken], [], [], SHORT_PAUSE)
         for run in self.keeper.running():
             run.cancel(STOP)
-        deadline = time.monotonic() + LET_GO
-        for slot in self._slots:
-            slot.thread.join(max(0.0, deadline - time.monotonic()))
-        for run in self.keeper.running():
-            settle(run, Outcome(), self.time_limit, self.emit)
+            settle(run, Outcome(RELEASE), self.time_limit, self.emit)
 
     def _give_up(self, run: Run) -> None:
         """A handler did not stop at its time limit: take the message from it, so that others may try."""
         self.emit(run.event("stuck", "the handler cannot be stopped; use processes"))
-        settle(run, Outcome(), self.time_limit, self.emit)
+        settle(run, Outcome(RELEASE), self.time_limit, self.emit)
 
     # --- signals -------------------------------------------------------------------------------------------
 
