@@ -8,6 +8,7 @@ sequences of calls that must be right in one place.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ from typing import Any
 
 #: The bare calls, for those who replace them.
 CALLS = (
-    "close", "fallocate", "fstat", "fsync", "link", "mkdir", "open", "read", "rename",
+    "close", "dup2", "fallocate", "fstat", "fsync", "link", "mkdir", "open", "read", "rename",
     "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
 )  # fmt: skip
 
 close = os.close
+dup2 = os.dup2
 fstat = os.fstat
 fsync = os.fsync
 link = os.link
@@ -251,14 +253,21 @@ def sync_fd(fd: int) -> None:
             raise
 
 
-def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a directory, from a descriptor of its own: threads must not share a position."""
+@contextlib.contextmanager
+def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """Open a directory for one pass, by a descriptor of its own: threads must not share a position."""
     fd = open(name, DIRECTORY, dir_fd=dir_fd)
     try:
-        with scandir(fd) as entries:
-            yield from entries
+        with scandir(fd) as found:
+            yield found
     finally:
         close(fd)
+
+
+def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a directory."""
+    with entries(name, dir_fd) as found:
+        yield from found
 
 
 def _close_quietly(fd: int) -> None:

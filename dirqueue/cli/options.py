@@ -53,6 +53,11 @@ def table_option(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--table", action="store_true", help="a table, as on a terminal")
 
 
+def base() -> str:
+    """Return the directory that relative queues are in."""
+    return os.environ.get(VARIABLE) or "."
+
+
 def path_of(name: str) -> str:
     """Return the path that a queue's name means: relative ones in $DIRQUEUE_DIR, except ./here and ../there."""
     base = os.environ.get(VARIABLE)

@@ -27,7 +27,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "move": ("mv",),
     "work": ("work",),
     "admin": ("create", "delete", "clear", "flush", "list"),
-    "stat": ("stat", "shape"),
+    "stat": ("stat", "stats", "shape"),
     "monitor": ("monitor", "top"),
     "metrics": ("metrics",),
     "web": ("web",),

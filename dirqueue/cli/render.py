@@ -195,7 +195,12 @@ def records(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], args: arg
     if shown:
         widths = [max(len(name), *(len(each[i]) for each in shown)) for i, name in enumerate(columns)]
         numeric = [i > 0 and _all_numbers([each[i] for each in shown]) for i in range(len(columns))]
-        line(paint(_aligned([name.upper() for name in columns], widths, numeric), "bold"))
+        line(
+            paint(
+                _aligned([name if name[0].isdigit() else name.upper() for name in columns], widths, numeric),
+                "bold",
+            )
+        )
         for each in shown:
             line(_aligned(each, widths, numeric))
     return len(shown)
@@ -257,7 +262,7 @@ def one_line(text: str) -> str:
 def duration(seconds: float) -> str:
     """Return a duration as people say it: 7s, 3m, 2h, 5d."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
+        if seconds >= 2 * size or seconds == size:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s"
 

@@ -96,7 +96,11 @@ class Publisher:
             if home.mount.remote:
                 self._settle(new, size)
             home.mount.publish(new, visible, home.fd)
-        except (FileExistsError, FileNotFoundError):
+        except FileNotFoundError:
+            # NFS: nobody takes an ID.new away this soon. It was published, the reply was lost, and by the time of
+            # the second try a consumer had claimed it. To put it again would be to put it twice.
+            return home.mount.remote
+        except FileExistsError:
             fs.discard(new, home.fd)
             return False
         except OSError as error:
@@ -126,8 +130,7 @@ class Publisher:
     def _remake(self, priority: int | None) -> None:
         """Somebody removed the directory we were about to write to: an emptied slice, or the whole queue."""
         if self._slices.pop(priority, None) is None:
-            self._home.close()
-        self._home.make()
+            self._home.remake()
 
     def _gone(self) -> QueueError:
         path = self._home.path
@@ -177,7 +180,7 @@ class Publisher:
         batch = new_id() if priority is None else f"{priority}{new_id()}"
         staging = f"{batch}.{STAGING}"
         try:
-            fs.mkdir(staging, fs.DIR_MODE, dir_fd=home.fd)
+            fs.make_directory(staging, home.fd)  # NFS: "exists" is a lost reply, the name is ours alone
             ids = self._stage(staging, itertools.chain(first, bodies), self._suffix(delay), priority)
             # CRASH: until this rename nothing is visible; after it everything is.
             fs.move(staging, f"{batch}.{BATCH}", home.fd)
@@ -206,7 +209,7 @@ class Publisher:
             id = new_id() if priority is None else f"{priority}{new_id()}"
             if ids and len(ids) % SLICE_SIZE == 0:
                 places.append(f"{staging}/{id}.{PART}")
-                fs.mkdir(places[-1], fs.DIR_MODE, dir_fd=home.fd)
+                fs.make_directory(places[-1], home.fd)
             name = f"{places[-1]}/{id}{suffix}"
             fs.create(name, body, home.fd, sync=self._settings.sync and not flush_all)
             if home.mount.remote:
