@@ -5,6 +5,7 @@ Layer: conveniences.  Pure values: they cross the socket between a worker and it
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,6 +29,14 @@ class Outcome(NamedTuple):
     verb: str = ACK
     delay: float | None = None
     error: str | None = None
+
+
+def signal_name(number: int) -> str:
+    """Return a signal as people call it."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def outcome_of(error: BaseException) -> Outcome:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import signal
 import socket
 import struct
 import sys
@@ -26,7 +25,7 @@ from dirqueue.message import Entry, Failure, Message
 from dirqueue.worker.events import Event
 from dirqueue.worker.keeper import Run
 from dirqueue.worker.nursery import Nursery
-from dirqueue.worker.outcome import RETRY, Cancelled, Outcome, call
+from dirqueue.worker.outcome import RETRY, Cancelled, Outcome, call, signal_name
 
 _LENGTH = struct.Struct("!Q")
 #: The pause before a child that died is replaced: the first, and the longest.
@@ -155,11 +154,7 @@ def how_it_ended(status: int | None) -> str:
     if status is None:
         return "vanished"
     if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            return f"was killed by {signal.Signals(number).name}"
-        except ValueError:
-            return f"was killed by signal {number}"
+        return f"was killed by {signal_name(os.WTERMSIG(status))}"
     return f"ended with status {os.waitstatus_to_exitcode(status)}"
 
 
