@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 #: The bare calls, for those who replace them.
 CALLS = (
@@ -45,6 +45,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 CHUNK = 65536
 
 FILE_MODE = 0o666
+PRIVATE_MODE = 0o600
 DIR_MODE = 0o777
 
 
@@ -274,4 +275,27 @@ def _close_quietly(fd: int) -> None:
     try:
         close(fd)
     except OSError:  # an earlier error is on its way and says more
+        pass
+
+
+def copy_out(source: BinaryIO, path: str) -> None:
+    """Write a stream to a new file that only we may read, or leave none."""
+    fd = open(path, CREATE, PRIVATE_MODE)
+    try:
+        while data := source.read(16 * CHUNK):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[write(fd, rest) :]
+    except BaseException:
+        remove_path(path)
+        raise
+    finally:
+        _close_quietly(fd)
+
+
+def remove_path(path: str) -> None:
+    """Unlink a temporary file of ours; one that is gone is good."""
+    try:
+        unlink(path)
+    except OSError:
         pass
