@@ -16,7 +16,7 @@ from dirqueue.clock import seconds
 from dirqueue.home import BALLAST
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.publish import SLICE_SECONDS
-from dirqueue.layouts.native.scan import CLOCK, DEAD, DEPTH, DONE, FURNITURE
+from dirqueue.layouts.native.scan import DEAD, DEPTH, DONE, FURNITURE, TEMPORARY
 from dirqueue.names import (
     ACKED,
     CONTAINERS,
@@ -127,7 +127,7 @@ class Walker:
             yield from self._empty(prefix[:-1])
 
     def _stranger(self, prefix: str, name: str) -> Iterator[Finding]:
-        if not prefix and CLOCK.fullmatch(name):
+        if not prefix and TEMPORARY.fullmatch(name):
             if self._old(name):
                 yield Finding("Q17", name)
         elif prefix or name not in FURNITURE:

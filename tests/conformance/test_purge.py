@@ -11,7 +11,7 @@ from dirqueue import fs
 
 
 def test_a_clean_queue_stays_as_it_is(make_queue, needs):
-    """purge touches no message in any state, and is idempotent."""
+    """Purge touches no message in any state, and is idempotent."""
     needs("delay", "dead")
     queue = make_queue(stale=0)
     for _ in range(4):
@@ -206,7 +206,7 @@ def test_purge_beside_traffic_loses_nothing(make_queue):
 
 @pytest.mark.parametrize("state", ["clear", "flush"])
 def test_clear_takes_the_done_and_flush_takes_all(native, state):
-    """clear is for history; flush empties everything."""
+    """Clear is for history; flush empties everything."""
     queue = native(keep_done=True)
     for _ in range(6):
         queue.put(b"x")

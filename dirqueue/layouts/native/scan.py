@@ -30,7 +30,8 @@ from dirqueue.settings import FILE
 DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
-CLOCK = re.compile(r"\.clock-[A-Za-z0-9_-]{1,100}")
+#: Files of a moment: a look at the clock, settings about to be published.
+TEMPORARY = re.compile(r"(?:\.clock-|queue\.json\.)[A-Za-z0-9_-]{1,100}")
 #: A part in a batch is as deep as messages lie.
 DEPTH = 2
 _MESSAGES = frozenset((READY, DELAYED, LEASED))
@@ -56,7 +57,7 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
             name = found.name
             parsed = names.parse(name)
             if parsed is None:
-                if prefix or (name not in FURNITURE and not CLOCK.fullmatch(name)):
+                if prefix or (name not in FURNITURE and not TEMPORARY.fullmatch(name)):
                     yield Entry("", "foreign", prefix + name, 0)
             elif parsed.kind in CONTAINERS or parsed.kind == STAGING:
                 if not found.is_dir(follow_symlinks=False):

@@ -30,7 +30,7 @@ from dirqueue.names import (
 
 from . import scan
 from .publish import SLICE_SECONDS, remove_tree
-from .scan import CLOCK, DEAD, DONE
+from .scan import DEAD, DONE, TEMPORARY
 
 if TYPE_CHECKING:
     from .layout import Native
@@ -69,7 +69,7 @@ class _Purger:
             seen += 1
             name = names.parse(found.name)
             if name is None:
-                if not prefix and CLOCK.fullmatch(found.name) and self._old(found.name):
+                if not prefix and TEMPORARY.fullmatch(found.name) and self._old(found.name):
                     total += Purged(other=fs.discard(found.name, self._fd))
             elif found.is_dir(follow_symlinks=False):
                 if name.kind in CONTAINERS or name.kind == STAGING:
