@@ -94,7 +94,7 @@ def _spread(paths: list[str]) -> Iterator[str]:
     """Yield all paths, the oldest and the newest first, then ever finer in between."""
     if not paths:
         return
-    seen: set[str] = set()
+    seen: set[int] = set()
     step = max(1, len(paths) - 1)
     while len(seen) < len(paths):
         for index in range(0, len(paths), step):
