@@ -8,6 +8,7 @@ parts) that are listed when their turn comes. So memory is one directory's names
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import os
 import random
@@ -188,22 +189,27 @@ class Cursor:
 
     def _row(self, view: View) -> list[Segment]:
         """Return the segments in reverse order: flat runs between directories."""
-        if not view.containers:
-            return [Segment("", self._ordered(view.claimable))]
-        row: list[Segment] = []
-        flat: list[str] = []
-        containers = set(view.containers)
-        for name in self._ordered(view.claimable + view.containers):
-            if name not in containers:
-                flat.append(name)
-                continue
-            if flat:
-                row.append(Segment("", flat))
-                flat = []
-            row.append(Segment(name + "/", None))
-        if flat:
+        flat = self._ordered(view.claimable)
+        row = [Segment(name + "/", None) for name in self._ordered(view.containers)]
+        if self._order == "random":
             row.append(Segment("", flat))
-        return row
+            random.shuffle(row)
+            return row
+        flat.reverse()
+        begin, mixed = 0, []
+        for container in reversed(row):
+            # Few directories among thousands of names: look for their places, do not walk.
+            end = bisect.bisect_left(flat, self._turn(container.prefix), lo=begin, key=self._turn)
+            mixed += [Segment("", flat[begin:end][::-1]), container]
+            begin = end
+        mixed.append(Segment("", flat[begin:][::-1]))
+        mixed.reverse()
+        return mixed
+
+    def _turn(self, name: str) -> tuple[int, str | int]:
+        """Return when it is a name's turn, as something that sorts."""
+        priority, time_ = _order_key(name)
+        return (priority, -int(time_)) if self._order == "lifo" else (priority, time_)
 
     def _ordered(self, run: list[str]) -> list[str]:
         """Sort so that the first to try is at the end."""

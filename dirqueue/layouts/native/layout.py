@@ -136,7 +136,7 @@ class Native(Looker):
             fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
         except OSError as error:
             if not self._took_anyway(error, prefix + name, place):
-                self._cursor.missed()
+                self._missed()
                 return None
         held = Held(id, place, now, until, attempts, token)
         try:
@@ -151,6 +151,10 @@ class Native(Looker):
         if len(data) < fs.CHUNK:
             held.data = data
         return held
+
+    def _missed(self) -> None:
+        with self._lock:
+            self._cursor.missed()
 
     def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
         """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
@@ -189,7 +193,7 @@ class Native(Looker):
         try:
             self._to_dead(held, reason, now)
         except FileNotFoundError:
-            self._cursor.missed()
+            self._missed()
 
     def wakes_in(self) -> float | None:
         """Return the seconds until the next known lease ends or delay is over."""
