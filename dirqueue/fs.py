@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from stat import S_ISREG
 from typing import Any, BinaryIO
 
 #: The bare calls, for those who replace them.
@@ -54,7 +55,7 @@ def rename_noreplace(src: str, dst: str, dir_fd: int) -> None:
     libc = _libc or _load_libc()
     if libc.renameat2 is None:
         raise NotImplementedError
-    if libc.renameat2(dir_fd, src.encode(), dir_fd, dst.encode(), 1):
+    if libc.renameat2(dir_fd, os.fsencode(src), dir_fd, dst.encode(), 1):
         libc.fail(src, dst)
 
 
@@ -171,6 +172,11 @@ def discard(name: str, dir_fd: int) -> bool:
     return True
 
 
+def rename_in(src: str, dst: str, dir_fd: int) -> None:
+    """Rename within a directory."""
+    rename(src, dst, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+
 def move(src: str, dst: str, dir_fd: int) -> None:
     """Rename the exact `src` to a `dst` that nobody else can make; FileNotFoundError if `src` is not there.
 
@@ -191,6 +197,14 @@ def exists(name: str, dir_fd: int) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def is_file(name: str, dir_fd: int) -> bool:
+    """Whether there is a regular file of that name: nothing else is ever a message."""
+    try:
+        return S_ISREG(stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def size_of(name: str, dir_fd: int) -> int:

@@ -9,6 +9,7 @@ parts) that are listed when their turn comes. So memory is one directory's names
 from __future__ import annotations
 
 import bisect
+import errno
 import itertools
 import os
 import random
@@ -136,6 +137,7 @@ class Cursor:
             return []
         still = self._still.get(prefix)
         mtime = self._mtime(prefix)
+        trusted = self._trusted(mtime)
         if still is not None and still[0] == mtime and now < still[1]:
             self.soonest = min(self.soonest, still[1])
             return []
@@ -143,17 +145,21 @@ class Cursor:
             view = self._list(prefix, now)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        claimable = self._ordered(view.claimable)
         if view.containers:
+            if self._order == "lifo":  # parts hold what was put after the first ones
+                self._segments.append(Segment(prefix, claimable))
+                claimable = []
             inner = self._ordered(view.containers)
             self._segments.extend(Segment(f"{prefix}{each}/", None) for each in inner)
         elif view.bare:
             self._remove(prefix, now)
-        elif not view.claimable and self._trusted(mtime):
+        elif not view.claimable and trusted:
             if len(self._still) > 1024:
                 self._still.clear()
             self._still[prefix] = (mtime, view.soonest)
         self.soonest = min(self.soonest, view.soonest)
-        return self._ordered(view.claimable)
+        return claimable
 
     def _remove(self, prefix: str, now: int) -> None:
         """Remove an emptied directory. RACE: a producer that comes back to a slice makes it, or the next, again."""
@@ -173,9 +179,12 @@ class Cursor:
         self.looks += 1
         began = time.monotonic()
         mtime = self._mtime(".")
+        trusted = self._trusted(mtime)
         self._skipped = False
         self.soonest = NEVER
         view = self._list("", now)
+        if view.bare and self._home.removed():
+            raise FileNotFoundError(errno.ENOENT, "the queue was removed", self._home.path)
         self.soonest = view.soonest
         self._segments = self._row(view)
         self._containers = bool(view.containers)
@@ -184,7 +193,7 @@ class Cursor:
         self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
         found = self._next_segment(now)
         quiet = not found and not self._containers and not view.claimable
-        self._idle_mtime = mtime if quiet and self._trusted(mtime) else -1
+        self._idle_mtime = mtime if quiet and trusted else -1
         return found
 
     def _row(self, view: View) -> list[Segment]:
@@ -271,12 +280,14 @@ class Cursor:
             return -1
         try:
             if name == ".":
-                return fs.fstat(self._home.fd).st_mtime_ns
+                facts = fs.fstat(self._home.fd)
+                return facts.st_mtime_ns if facts.st_nlink else -1
             return fs.stat(name, dir_fd=self._home.fd).st_mtime_ns
         except OSError:
             return -1
 
     def _trusted(self, mtime: int) -> bool:
+        """Whether a change from now on will show. RACE: to be asked before the listing, which takes its time."""
         return mtime >= 0 and time.time_ns() - mtime > TICK_NS
 
     def _idle(self, now: int) -> bool:

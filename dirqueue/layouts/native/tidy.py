@@ -75,7 +75,7 @@ class _Purger:
                 if name.kind in CONTAINERS or name.kind == STAGING:
                     inner.append(name)
             elif found.is_file(follow_symlinks=False):
-                if name.attempts:
+                if name.attempts and name.kind != ACKED:
                     tried.add(name.id)
                 if name.kind == ERROR:
                     notes[name.id] = prefix + name.text
