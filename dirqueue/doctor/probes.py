@@ -23,6 +23,7 @@ PASS, WARN, FAIL = "pass", "warn", "fail"
 
 #: Names that the two processes race for.
 ROUNDS = 200
+RACER = "import sys; from dirqueue.doctor.racer import main; main(sys.argv[1:])"
 #: How far the server's clock may be off before leases get shorter or longer than asked for.
 SKEW_SECONDS = 1.0
 #: Space and names below which a queue is about to stop.
@@ -82,7 +83,7 @@ class Scratch:
         for number in range(ROUNDS):
             if make:
                 make(f"{verb}-{number}")
-        command = [sys.executable, "-m", "dirqueue.doctor.racer", verb, str(ROUNDS)]
+        command = [sys.executable, "-c", RACER, verb, str(ROUNDS)]
         racers = [
             subprocess.Popen([*command, place, who], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for place, who in ((self.path, "one"), (self.other, "two"))

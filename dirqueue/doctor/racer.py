@@ -1,4 +1,4 @@
-"""One of the two processes that race for names; `python -m dirqueue.doctor.racer VERB ROUNDS PLACE WHO`.
+"""One of the two processes that race for names.
 
 Layer: edges.  Touches: names in the doctor's scratch directory.
 """
@@ -47,6 +47,8 @@ def _one(verb: str, name: str, who: str, fd: int) -> None:
             fs.link(name, f"{name}.lck", src_dir_fd=fd, dst_dir_fd=fd)
 
 
-if __name__ == "__main__":
+def main(words: list[str]) -> None:
+    """Say that we are there, wait for the word, race, and tell how it went."""
     print("ready", flush=True)  # noqa: T201
-    print(*race(sys.argv[1], int(sys.argv[2]), *sys.argv[3:5]))  # noqa: T201
+    verb, rounds, place, who = words
+    print(*race(verb, int(rounds), place, who))  # noqa: T201
