@@ -33,6 +33,7 @@ rename = os.rename
 rmdir = os.rmdir
 scandir = os.scandir
 stat = os.stat
+statvfs = os.statvfs
 unlink = os.unlink
 utime = os.utime
 write = os.write
