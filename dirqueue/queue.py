@@ -189,12 +189,20 @@ class Queue(Generic[T]):
         delay: float = 0,
         priority: int | None = None,
         timeout: float | None = None,
+        link: bool = False,
     ) -> str:
-        """Move a file of the same filesystem in: no copy, and it is gone from where it was."""
+        """Move a file of the same filesystem in: no copy, and it is gone from where it was.
+
+        With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
+        """
         self._check_delay(delay)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             self._wait_for_room(1, timeout)
+        if link:
+            if "link" in self._layout.lacks:
+                refuse(self._layout, "link", "link a file in")
+            return self._layout.put_path(check_path(file), delay=delay, priority=priority, link=True)
         return self._layout.put_path(check_path(file), delay=delay, priority=priority)
 
     def _encode(self, body: Any) -> bytes:
@@ -291,6 +299,17 @@ class Queue(Generic[T]):
         found = "" if self._layout.home.find() else " (there is no such directory yet)"
         waited = f" in {timeout:g} s" if timeout else ""
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
+
+    def lease(self, handle: str, seconds: float | None = None) -> Lease[T]:
+        """Take over a lease by its `handle`, from whatever process; LeaseLost if it is not held any more.
+
+        Args:
+            handle: What `Lease.handle` says.
+            seconds: How long a renewal without an argument holds it; the queue's setting if None.
+        """
+        held = self._layout.hold(handle)
+        duration = self._lease if seconds is None else check_seconds("seconds", seconds, above=True)
+        return Lease(self._layout, held, duration, self._codec)
 
     def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
         """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
