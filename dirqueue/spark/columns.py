@@ -59,7 +59,8 @@ COLUMNS: dict[str, Column] = {
 }
 PIECES = "pieces"
 PIECES_COLUMN = Column(
-    (MapType(StringType(), BinaryType()), MapType(StringType(), StringType())), pa.map_(pa.string(), pa.binary())
+    (MapType(StringType(), BinaryType()), MapType(StringType(), StringType())),
+    pa.map_(pa.string(), pa.binary()),
 )
 #: Columns of a read that are asked for by name only.
 EXTRA: dict[str, Column] = {
@@ -101,12 +102,14 @@ def check_write(schema: StructType) -> None:
     for field in schema.fields:
         if field.name not in allowed:
             raise SettingsError(
-                f"a put has no column {field.name!r}; it takes value, priority and delay: drop it, or put it into value "
-                f"(to_json(struct(*)) AS value)"
+                f"a put has no column {field.name!r}; it takes value, priority and delay: drop it, or put it into "
+                f"value (to_json(struct(*)) AS value)"
             )
         kinds, wanted = allowed[field.name]
         if not isinstance(field.dataType, kinds):
-            raise SettingsError(f"column {field.name!r} must be {wanted}, not {field.dataType.simpleString()}")
+            raise SettingsError(
+                f"column {field.name!r} must be {wanted}, not {field.dataType.simpleString()}"
+            )
     if "value" not in schema.fieldNames():
         raise SettingsError("a put needs a column value (string or binary): select(... AS value)")
 
@@ -182,9 +185,7 @@ class Rows:
 
     def _sizes(self, entries: list[Entry], bodies: list[Any]) -> list[int | None]:
         if self._reads:
-            return [
-                len(body) if isinstance(body, bytes) else sum(map(len, body.values())) for body in bodies
-            ]
+            return [len(body) if isinstance(body, bytes) else sum(map(len, body.values())) for body in bodies]
         sizes: list[int | None] = []
         for entry in entries:
             try:

@@ -41,7 +41,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         if not query:
-            raise DirQueueError("this Spark does not tell its tasks the id of the stream (pyspark 4.2 or newer does)")
+            raise DirQueueError(
+                "this Spark does not tell its tasks the id of the stream (pyspark 4.2 or newer does)"
+            )
         written = write_parts(self._queue, self._settings, self._staging, iterator)
         written.app = f"stream-{query}"
         return written

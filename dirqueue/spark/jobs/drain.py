@@ -19,7 +19,9 @@ from dirqueue.spark.opening import open_queue
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")
 #: The body as text; files of text hold the body alone.
-COLUMNS = "id string, value string, enqueued_at timestamp, attempts int, priority int, size long, queue string"
+COLUMNS = (
+    "id string, value string, enqueued_at timestamp, attempts int, priority int, size long, queue string"
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ def drain(
         .start(target)
     )
     counted = _follow(query, progress)
-    return Drained(sum(counted.values()), sum(1 for rows in counted.values() if rows), opened.queue.stats().ready)
+    return Drained(
+        sum(counted.values()), sum(1 for rows in counted.values() if rows), opened.queue.stats().ready
+    )
 
 
 def _follow(query: Any, progress: Callable[[int], None] | None) -> dict[int, int]:

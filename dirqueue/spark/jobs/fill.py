@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from dirqueue.errors import SettingsError
@@ -51,7 +51,9 @@ def fill(
     """
     if (app is None) != (version is None):
         raise SettingsError("app and version go together: give both, or none")
-    frame = source if isinstance(source, DataFrame) else _load(spark, os.fspath(source), format, options or {})
+    frame = (
+        source if isinstance(source, DataFrame) else _load(spark, os.fspath(source), format, options or {})
+    )
     if where is not None:
         frame = frame.where(where)
     extra = [name for name in PUT[1:] if name in frame.columns]
@@ -63,30 +65,35 @@ def fill(
     else:
         frame = frame.select("value", *extra)
     path = os.path.abspath(os.fspath(queue))
-    writer = frame.write.format("dirqueue").mode("append")
     repeated = False
     if app is not None and version is not None:
         from dirqueue.layouts.native import batch
 
         repeated = batch.newest(open_queue(path, create=True).native.home, app) >= version
+    seen = Observation("dirqueue-fill")
+    writer = frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("dirqueue").mode("append")
+    if app is not None and version is not None:
         writer = writer.option("txnAppId", app).option("txnVersion", version)
-    counter = f"rows-{os.urandom(4).hex()}"
-    count = _counted(frame, counter)
     writer.save(path)
-    return Filled(0 if repeated else count, repeated)
-
-
-def _counted(frame: DataFrame, _: str) -> int:
-    return int(frame.count())
+    return Filled(0 if repeated else int(seen.get["rows"]), repeated)
 
 
 def _load(spark: SparkSession, source: str, format: str | None, options: dict[str, str]) -> DataFrame:
     if format is None:
         suffix = os.path.splitext(source.rstrip("/"))[1].lstrip(".").lower()
-        known = {"parquet": "parquet", "json": "json", "jsonl": "json", "csv": "csv", "txt": "text", "orc": "orc"}
+        known = {
+            "parquet": "parquet",
+            "json": "json",
+            "jsonl": "json",
+            "csv": "csv",
+            "txt": "text",
+            "orc": "orc",
+        }
         format = known.get(suffix)
     if format is not None:
         return spark.read.options(**options).format(format).load(source)
     if os.path.exists(source):
-        raise SettingsError(f"cannot tell what {source!r} is by its name: give format= (parquet, json, csv, text)")
+        raise SettingsError(
+            f"cannot tell what {source!r} is by its name: give format= (parquet, json, csv, text)"
+        )
     return spark.table(source)
