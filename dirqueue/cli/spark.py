@@ -138,7 +138,7 @@ def _add_queues(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=whole, metavar="N", help="so many tasks")
 
 
-def _nothing(args: argparse.Namespace) -> int:
+def _nothing(_: argparse.Namespace) -> int:
     return Exit.USAGE
 
 

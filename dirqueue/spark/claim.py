@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from dirqueue.errors import DirQueueError, LeaseLost, SettingsError
 from dirqueue.layouts.native import pins
 from dirqueue.layouts.native.pins import Limit, Pins
+from dirqueue.layouts.native.supply import claimable
 from dirqueue.names import new_token
 from dirqueue.queue import check_path
 from dirqueue.settings import check_seconds
@@ -63,7 +64,7 @@ def claim(
     about = {"host": os.uname().nodename, "pid": os.getpid(), "kind": "claim"}
     mine.register(timeout, keep=keep, **about)
     pieces = partitions or _parallelism(spark)
-    supply = pins.claimable(native.home, native.settings)
+    supply = claimable(native.home, native.settings)
     with _renewed(mine, timeout):
         try:
             count = mine.pin(1, supply, Limit(limit, max_bytes), pieces=pieces)

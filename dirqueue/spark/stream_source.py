@@ -27,8 +27,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from dirqueue.errors import DirQueueError, LeaseLost, QueueError
-from dirqueue.layouts.native import Native, pins
+from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
+from dirqueue.layouts.native.supply import claimable
 
 from .columns import Rows, check_read
 from .opening import SOURCE, Options, open_queue
@@ -72,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         native = self._native()
-        self._supply = pins.claimable(native.home, native.settings)
+        self._supply = claimable(native.home, native.settings)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         native = self._native()
@@ -88,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() < self._look_at:
             return start
         began = time.monotonic()
-        supply = self._supply or pins.claimable(native.home, native.settings)
+        supply = self._supply or claimable(native.home, native.settings)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
         if mine.pin(lot + 1, supply, wanted, pieces=self._pieces):
             return start | {"lot": lot + 1}

@@ -16,13 +16,13 @@ def bars(rows: Sequence[tuple[str, Sequence[int]]], names: Sequence[str]) -> str
     """Return horizontal stacked bars, one for each row, with a legend."""
     longest = max((sum(values) for _, values in rows), default=0) or 1
     height = TOP + len(rows) * (ROW + GAP) + GAP
+    size = f'width="{LEFT + WIDTH + 80}" height="{height}"'
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 80}" height="{height}" '
-        f'font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     for index, name in enumerate(names):
-        x = LEFT + index * 100
+        x: float = LEFT + index * 100
         out += [
             f'<rect x="{x}" y="12" width="12" height="12" fill="{COLOURS[index % len(COLOURS)]}"/>',
             f'<text x="{x + 18}" y="22">{escape(name)}</text>',
@@ -31,7 +31,7 @@ def bars(rows: Sequence[tuple[str, Sequence[int]]], names: Sequence[str]) -> str
         y = TOP + line * (ROW + GAP)
         shown = label if len(label) <= 38 else "…" + label[-37:]
         out.append(f'<text x="{LEFT - 8}" y="{y + 13}" text-anchor="end">{escape(shown)}</text>')
-        x = float(LEFT)
+        x = LEFT
         for index, value in enumerate(values):
             width = WIDTH * value / longest
             if width:

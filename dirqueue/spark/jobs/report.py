@@ -99,7 +99,8 @@ def report(
 ) -> Report:
     """Count queues: paths, patterns, or directories with queues somewhere under them."""
     rows = spread(spark, find_queues(queues), _count, SCHEMA, NAMES, tasks)
-    lines = [Line(*row[:9], json.loads(row[9]), row[10]) for row in rows]
+    told = (dict(zip(NAMES, row, strict=True)) for row in rows)
+    lines = [Line(**each | {"failures": json.loads(each["failures"])}) for each in told]
     return Report(sorted(lines, key=lambda line: (-line.ready - line.delayed - line.leased, line.queue)))
 
 
