@@ -104,9 +104,9 @@ def _load_libc() -> _Libc:
 # --- sequences ---------------------------------------------------------------------------------------------
 
 
-def create(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+def create(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
-    fd = open(name, CREATE, FILE_MODE, dir_fd=dir_fd)
+    fd = open(name, CREATE, mode, dir_fd=dir_fd)
     try:
         done = write(fd, data)
         while done < len(data):
@@ -156,11 +156,11 @@ def read_path(path: str) -> bytes:
         close(fd)
 
 
-def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a small file of ours anew: readers see the old one or the new one."""
     temporary = name + ".new"
     discard(temporary, dir_fd)
-    create(temporary, data, dir_fd, sync=sync)
+    create(temporary, data, dir_fd, sync=sync, mode=mode)
     rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 

@@ -27,6 +27,8 @@ from dirqueue.names import (
 )
 from dirqueue.settings import FILE
 
+from . import pins
+
 DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
@@ -45,6 +47,8 @@ def entries(home: Home, states: frozenset[str]) -> Iterator[Entry]:
     live = not states or not states.isdisjoint(("new", READY, DELAYED, LEASED, "foreign"))
     if live:
         yield from (entry for entry in _directory(home, "", now) if not states or entry.state in states)
+    if not states or LEASED in states:
+        yield from pins.entries(home)
     for ended in (DONE, DEAD):
         if not states or ended in states:
             yield from _ended(home, ended, now)
