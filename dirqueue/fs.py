@@ -15,14 +15,16 @@ from typing import Any
 
 #: The bare calls, for those who replace them.
 CALLS = (
-    "close", "fallocate", "fstat", "fsync", "link", "mkdir", "open", "read", "rename",
+    "chmod", "close", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
     "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
 )  # fmt: skip
 
+chmod = os.chmod
 close = os.close
 fstat = os.fstat
 fsync = os.fsync
 link = os.link
+listdir = os.listdir
 mkdir = os.mkdir
 open = os.open
 read = os.read
@@ -101,7 +103,11 @@ def _load_libc() -> _Libc:
 
 def create(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
     """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
-    fd = open(name, CREATE, FILE_MODE, dir_fd=dir_fd)
+    fill(open(name, CREATE, FILE_MODE, dir_fd=dir_fd), name, data, dir_fd, sync=sync)
+
+
+def fill(fd: int, name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+    """Write the whole of a file that was just made and close it; every error takes it away again."""
     try:
         done = write(fd, data)
         while done < len(data):
@@ -248,6 +254,15 @@ def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
     try:
         with scandir(fd) as entries:
             yield from entries
+    finally:
+        close(fd)
+
+
+def names_in(name: str, dir_fd: int) -> list[str]:
+    """Return the bare names in a directory, for who needs nothing else."""
+    fd = open(name, DIRECTORY, dir_fd=dir_fd)
+    try:
+        return listdir(fd)
     finally:
         close(fd)
 

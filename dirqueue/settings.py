@@ -60,6 +60,8 @@ class Settings:
     schema: Mapping[str, str] | None = None
     granularity: int = 60
     maxelts: int = 16000
+    #: vsqs: write times in milliseconds, as its document says, not in microseconds, as its code does.
+    milliseconds: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -143,6 +145,7 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "schema": _schema,
     "granularity": _number(0, whole=True),
     "maxelts": _number(1, whole=True),
+    "milliseconds": _flag,
 }
 NAMES = tuple(_CHECKS)
 _DEFAULTS = {field.name: field.default for field in fields(Settings)}
