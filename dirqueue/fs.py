@@ -17,15 +17,17 @@ from typing import Any, BinaryIO
 
 #: The bare calls, for those who replace them.
 CALLS = (
-    "close", "dup2", "fallocate", "fstat", "fsync", "link", "mkdir", "open", "read", "rename",
+    "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
     "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
 )  # fmt: skip
 
+chmod = os.chmod
 close = os.close
 dup2 = os.dup2
 fstat = os.fstat
 fsync = os.fsync
 link = os.link
+listdir = os.listdir
 mkdir = os.mkdir
 open = os.open
 read = os.read
@@ -106,7 +108,11 @@ def _load_libc() -> _Libc:
 
 def create(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
-    fd = open(name, CREATE, mode, dir_fd=dir_fd)
+    fill(open(name, CREATE, mode, dir_fd=dir_fd), name, data, dir_fd, sync=sync)
+
+
+def fill(fd: int, name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+    """Write the whole of a file that was just made and close it; every error takes it away again."""
     try:
         done = write(fd, data)
         while done < len(data):
@@ -284,6 +290,15 @@ def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
     """Yield the entries of a directory."""
     with entries(name, dir_fd) as found:
         yield from found
+
+
+def names_in(name: str, dir_fd: int) -> list[str]:
+    """Return the bare names in a directory, for who needs nothing else."""
+    fd = open(name, DIRECTORY, dir_fd=dir_fd)
+    try:
+        return listdir(fd)
+    finally:
+        close(fd)
 
 
 def _close_quietly(fd: int) -> None:

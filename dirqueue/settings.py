@@ -64,6 +64,8 @@ class Settings:
     granularity: int = 60
     #: dirq-normal: elements in a directory.
     maxelts: int = 16000
+    #: vsqs: write times in milliseconds, as its document says, not in microseconds, as its code does.
+    milliseconds: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -157,6 +159,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "schema": _schema,
     "granularity": _number(0, whole=True),
     "maxelts": _number(1, whole=True),
+    "milliseconds": _flag,
 }
 NAMES = tuple(_CHECKS)
 

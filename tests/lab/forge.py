@@ -137,7 +137,9 @@ class Forge:
                 if hung:
                     return "hung", said
                 if os.WIFSIGNALED(status):
-                    return "killed" if os.WTERMSIG(status) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}", said
+                    return "killed" if os.WTERMSIG(
+                        status
+                    ) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}", said
                 code = os.waitstatus_to_exitcode(status)
                 return "done" if code == 0 else code, said
             else:
@@ -163,7 +165,9 @@ def serve(module, fd):
                 if limit is not None:
                     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-                jobs.do(order.pop("job"), lambda *what: line.send(json.dumps({"say": what}).encode()), **order)
+                jobs.do(
+                    order.pop("job"), lambda *what: line.send(json.dumps({"say": what}).encode()), **order
+                )
                 code = 0
             finally:
                 os._exit(code)

@@ -280,7 +280,12 @@ class Story:
         if not os.path.isdir(self.path):
             return [f"lost: {body!r}" for body in told["put"]]
         promised = [*self.promised, *told["put"]]
-        books = {"known": self.known, "promised": promised, "acked": told["acked"], "maybe_acked": told["acking"]}
+        books = {
+            "known": self.known,
+            "promised": promised,
+            "acked": told["acked"],
+            "maybe_acked": told["acking"],
+        }
         wrong = Census(self.path).complaints(**books)
         file = self.place / "file"
         if self.name == "put_path" and not wrong and not file.exists():
@@ -327,7 +332,15 @@ def _expire(path):
 
 
 #: Which errors of the library may follow from an injected errno; everything else is a bug.
-EXPECTED = ("QueueAccess", "QueueNotFound", "LeaseLost", "Empty", "MessageNotFound", "LayoutError", "SettingsError")
+EXPECTED = (
+    "QueueAccess",
+    "QueueNotFound",
+    "LeaseLost",
+    "Empty",
+    "MessageNotFound",
+    "LayoutError",
+    "SettingsError",
+)
 
 
 def judge_error(said, code):
