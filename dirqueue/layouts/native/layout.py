@@ -43,7 +43,7 @@ class Native(Looker):
         self.home = home
         self.settings = settings
         self._publisher = Publisher(home, settings)
-        self._cursor = Cursor(home, settings, self.forget)
+        self._cursor = Cursor(home, settings, self.forget, lambda *found: tidy.leftovers(self, *found))
         self._lock = threading.Lock()
         self._made: set[str] = set()
         # In any other order a message put by us may be the next one to claim.
