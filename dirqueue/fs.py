@@ -13,19 +13,21 @@ import errno
 import os
 from collections.abc import Iterator
 from stat import S_ISREG
-from typing import Any
+from typing import Any, BinaryIO
 
 #: The bare calls, for those who replace them.
 CALLS = (
-    "close", "dup2", "fallocate", "fstat", "fsync", "link", "mkdir", "open", "read", "rename",
+    "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
     "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
 )  # fmt: skip
 
+chmod = os.chmod
 close = os.close
 dup2 = os.dup2
 fstat = os.fstat
 fsync = os.fsync
 link = os.link
+listdir = os.listdir
 mkdir = os.mkdir
 open = os.open
 read = os.read
@@ -33,6 +35,7 @@ rename = os.rename
 rmdir = os.rmdir
 scandir = os.scandir
 stat = os.stat
+statvfs = os.statvfs
 unlink = os.unlink
 utime = os.utime
 write = os.write
@@ -46,6 +49,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 CHUNK = 65536
 
 FILE_MODE = 0o666
+PRIVATE_MODE = 0o600
 DIR_MODE = 0o777
 
 
@@ -102,9 +106,13 @@ def _load_libc() -> _Libc:
 # --- sequences ---------------------------------------------------------------------------------------------
 
 
-def create(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+def create(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
-    fd = open(name, CREATE, FILE_MODE, dir_fd=dir_fd)
+    fill(open(name, CREATE, mode, dir_fd=dir_fd), name, data, dir_fd, sync=sync)
+
+
+def fill(fd: int, name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+    """Write the whole of a file that was just made and close it; every error takes it away again."""
     try:
         done = write(fd, data)
         while done < len(data):
@@ -154,11 +162,11 @@ def read_path(path: str) -> bytes:
         close(fd)
 
 
-def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a small file of ours anew: readers see the old one or the new one."""
     temporary = name + ".new"
     discard(temporary, dir_fd)
-    create(temporary, data, dir_fd, sync=sync)
+    create(temporary, data, dir_fd, sync=sync, mode=mode)
     rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
@@ -284,8 +292,40 @@ def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
         yield from found
 
 
+def names_in(name: str, dir_fd: int) -> list[str]:
+    """Return the bare names in a directory, for who needs nothing else."""
+    fd = open(name, DIRECTORY, dir_fd=dir_fd)
+    try:
+        return listdir(fd)
+    finally:
+        close(fd)
+
+
 def _close_quietly(fd: int) -> None:
     try:
         close(fd)
     except OSError:  # an earlier error is on its way and says more
+        pass
+
+
+def copy_out(source: BinaryIO, path: str) -> None:
+    """Write a stream to a new file that only we may read, or leave none."""
+    fd = open(path, CREATE, PRIVATE_MODE)
+    try:
+        while data := source.read(16 * CHUNK):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[write(fd, rest) :]
+    except BaseException:
+        remove_path(path)
+        raise
+    finally:
+        _close_quietly(fd)
+
+
+def remove_path(path: str) -> None:
+    """Unlink a temporary file of ours; one that is gone is good."""
+    try:
+        unlink(path)
+    except OSError:
         pass

@@ -11,7 +11,7 @@ import os
 import threading
 
 from dirqueue import fs, mounts
-from dirqueue.clock import Clock
+from dirqueue.clock import Clock, OwnClock
 from dirqueue.errors import QueueNotFound, access_error
 
 #: Reserved space, given up when a claim meets a full disk.
@@ -25,6 +25,8 @@ class Home:
         # Absolute, so that it stays the same queue when the process changes its directory.
         self.path = os.path.abspath(path)
         self.create = create
+        #: Whether the format is somebody else's: then nothing may lie in the directory but its own names.
+        self.foreign = False
         self.fd = -1
         self.mount: mounts.Mount
         self.clock: Clock
@@ -47,9 +49,15 @@ class Home:
             except OSError as error:
                 raise access_error(self.path, "open the queue", error) from error
             self.mount = mounts.of(fd, self.path)
-            self.clock = Clock(fd)
+            self.clock = OwnClock(fd) if self.foreign else Clock(fd)
             self.fd = fd
         return True
+
+    def lend(self) -> None:
+        """Keep no file of ours in here from now on."""
+        self.foreign = True
+        if self.fd >= 0:
+            self.clock = OwnClock(self.fd)
 
     def need(self) -> None:
         """Open the directory; QueueNotFound if it is not there."""
@@ -95,6 +103,11 @@ class Home:
         self.keep_ballast()
         self.sync_parent()
 
+    def learn(self, mtime_ns: int) -> None:
+        """Take note of the time that the server gave a file just now (NFS: its clock is not ours)."""
+        if isinstance(self.clock, OwnClock):
+            self.clock.learn(mtime_ns)
+
     def sync_parent(self) -> None:
         """Make the name of the queue itself durable."""
         try:
@@ -104,7 +117,7 @@ class Home:
 
     def keep_ballast(self) -> None:
         """Reserve a little space for bad times. No room, or no right, is no error: it is only a reserve."""
-        if not self.mount.ballast or fs.exists(BALLAST, self.fd):
+        if self.foreign or not self.mount.ballast or fs.exists(BALLAST, self.fd):
             return
         try:
             fd = fs.open(BALLAST, fs.CREATE, fs.FILE_MODE, dir_fd=self.fd)
@@ -136,7 +149,7 @@ class Home:
 
     def drop_ballast(self) -> bool:
         """Give the reserve up; whether there was one."""
-        return fs.discard(BALLAST, self.fd)
+        return not self.foreign and fs.discard(BALLAST, self.fd)
 
     def sync(self, directory: str = ".") -> None:
         """Make the names in the queue, or in a directory of it, durable."""

@@ -74,6 +74,16 @@ class Lease(Generic[T]):
         return self._message
 
     @property
+    def path(self) -> str:
+        """The queue that the message came from."""
+        return self._layout.home.path
+
+    @property
+    def codec(self) -> Codec[T]:
+        """How the body becomes bytes and back."""
+        return self._codec
+
+    @property
     def token(self) -> str:
         """Names this lease; a renewal changes it."""
         return self._held.token

@@ -20,7 +20,7 @@ from dirqueue.errors import LeaseLost, access_error
 from dirqueue.home import Home
 from dirqueue.layouts.base import Held, Purged, lost
 from dirqueue.message import Entry
-from dirqueue.names import ID_DIGITS, LEASED, Name, new_token, parse
+from dirqueue.names import ID_DIGITS, LEASED, PROCESS, Name, new_token, parse
 from dirqueue.settings import Settings
 
 from . import scan, tidy
@@ -43,7 +43,7 @@ class Native(Looker):
         self.home = home
         self.settings = settings
         self._publisher = Publisher(home, settings)
-        self._cursor = Cursor(home, settings, self.forget)
+        self._cursor = Cursor(home, settings, self.forget, lambda *found: tidy.leftovers(self, *found))
         self._lock = threading.RLock()  # a signal handler may get while we do
         self._made: set[str] = set()
         # In any other order a message put by us may be the next one to claim.
@@ -130,13 +130,13 @@ class Native(Looker):
                 self.bury_unclaimed(prefix, seen, now)
                 return None
             until = max(until, seen.until + 1)
-        token = new_token()
+        token = f"{PROCESS.stem}{next(PROCESS.count)}"  # new_token(), without the call
         place = f"{prefix}{id}.{until}.{attempts}.{token}"
         try:
             fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
         except OSError as error:
             if not self._took_anyway(error, prefix + name, place):
-                self._cursor.missed()
+                self._missed()
                 return None
         held = Held(id, place, now, until, attempts, token)
         try:
@@ -151,6 +151,10 @@ class Native(Looker):
         if len(data) < fs.CHUNK:
             held.data = data
         return held
+
+    def _missed(self) -> None:
+        with self._lock:
+            self._cursor.missed()
 
     def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
         """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
@@ -192,7 +196,7 @@ class Native(Looker):
         try:
             self._to_dead(held, reason, now)
         except FileNotFoundError:
-            self._cursor.missed()
+            self._missed()
         except OSError as error:
             raise access_error(self.home.path, "bury a message of", error) from error
 
