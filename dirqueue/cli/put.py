@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -112,9 +113,13 @@ def _put_paths(
 
 def _check(file: str) -> None:
     try:
-        fs.close(fs.open(file, fs.READ))
+        fd = fs.open(file, fs.READ)
+        plain = stat.S_ISREG(fs.fstat(fd).st_mode)
+        fs.close(fd)
     except OSError as error:
         raise render.input_error(file, error) from error
+    if not plain:
+        raise render.InputError(f"{file!r} is not a regular file: only those can be moved or linked in")
 
 
 def _shower(args: argparse.Namespace) -> Callable[[list[str]], None]:
@@ -138,6 +143,8 @@ def _bodies(args: argparse.Namespace) -> tuple[bool, Iterable[bytes]]:
         return len(args.bodies) == 1, [os.fsencode(body) for body in args.bodies]
     if args.file:
         return len(args.file) == 1, (_read(file) for file in args.file)
+    if sys.stdin is None:
+        raise render.InputError("there is no body: the standard input is closed")
     if render.on_terminal(sys.stdin):
         render.complain("reading from the terminal; Ctrl-D ends it")
     if args.lines or args.null:
