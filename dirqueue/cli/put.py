@@ -33,7 +33,8 @@ def add(subparsers: Any) -> None:
         put,
         "put messages into a queue",
         description="The body is each BODY, each --file, or else the standard input. The ids are printed when "
-        "the messages are on disk. Several messages become visible all at once, or not at all.",
+        "the messages are on disk. Several messages become visible all at once, or not at all (in a layout "
+        "without batches, one by one).",
         creates=True,
     )
     parser.add_argument("bodies", metavar="BODY", nargs="*", help="a message each")
@@ -92,7 +93,7 @@ def put(args: argparse.Namespace) -> int:
         _put_paths(queue, args, how, show)
         return Exit.OK
     single, bodies = _bodies(args)
-    if single or args.each:
+    if single or args.each or "batch" in queue._layout.lacks:  # noqa: SLF001
         for body in bodies:
             show([queue.put(body, **how)])
     else:
