@@ -38,6 +38,7 @@ from dirqueue.settings import Settings
 
 from .batch import SPARK
 from .publish import SLICE_SIZE, remove_tree
+from .supply import Supply
 
 PINS = f"{SPARK}/pins"
 OWNER = "owner"
@@ -118,7 +119,7 @@ class Pins:
     def pin(
         self,
         lot: int,
-        waiting: Iterator[tuple[str, str]],
+        waiting: Supply,
         limit: Limit,
         *,
         pieces: int = 1,
@@ -147,7 +148,7 @@ class Pins:
     def _fill(
         self,
         new: str,
-        waiting: Iterator[tuple[str, str]],
+        waiting: Supply,
         limit: Limit,
         pieces: int,
         progress: Callable[[], None],
@@ -160,16 +161,16 @@ class Pins:
             if limit.messages is not None:
                 room = min(room, limit.messages - count)
             while len(chunk) < room and not full:
-                found = next(waiting, None)
+                found = waiting.take()
                 if found is None:
                     full = True
-                elif limit.size is not None:
-                    more = self._size(*found)
-                    full = size + more > limit.size and bool(count or chunk)
-                    if more >= 0 and not full:
-                        size += more
-                        chunk.append(found)
-                else:
+                    break
+                more = 0 if limit.size is None else self._size(*found)
+                if limit.size is not None and size + more > limit.size and (count or chunk):
+                    waiting.give_back(found)
+                    full = True
+                elif more >= 0:
+                    size += more
                     chunk.append(found)
             count += self._take(new, chunk, pieces)
             progress()
