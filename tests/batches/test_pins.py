@@ -113,7 +113,7 @@ def test_due_and_expired_messages_are_pinned(queue_dir):
     queue.put(b"expired")
     queue.get(timeout=0, lease=0.001)
     deadline = time.monotonic() + 30
-    while not (stats := queue.stats()).expired + stats.ready == 2 and time.monotonic() < deadline:
+    while (stats := queue.stats()).expired + stats.ready != 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert pin(mine, 1) == 2
     assert sorted((message.data, message.attempts) for message in queue.peek("leased")) == [
