@@ -5,6 +5,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import time
 
 from patience import PATIENCE
@@ -15,18 +16,29 @@ FLAGS = [
     "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
 ]  # fmt: skip
 
+#: The protocol speaks on descriptors 3 and 4, and a shell cannot move every descriptor there.
+BECOME = """
+import fcntl, os, sys
+high = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3]]
+os.dup2(high[0], 3)
+os.dup2(high[1], 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+
+
+class RefusedError(AssertionError):
+    """The browser could not do what it was asked."""
+
 
 class Browser:
     """One page in one browser; a context manager."""
 
     def __init__(self, profile):
-        ours_in, theirs_out = os.pipe()
-        theirs_in, ours_out = os.pipe()
-        self._in, self._out = ours_in, ours_out
+        self._in, theirs_out = os.pipe()
+        theirs_in, self._out = os.pipe()
         with open(os.path.join(profile, "chromium.log"), "wb") as log:
             self._process = subprocess.Popen(
-                # The protocol speaks on descriptors 3 and 4.
-                ["sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", "chromium", *FLAGS,
+                [sys.executable, "-c", BECOME, str(theirs_in), str(theirs_out), "chromium", *FLAGS,
                  f"--user-data-dir={profile}", "about:blank"],
                 pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
@@ -40,11 +52,18 @@ class Browser:
         self.complaints = []
 
     def __enter__(self):
+        try:
+            self._attach()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _attach(self):
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        return self
 
     def __exit__(self, *_):
         os.close(self._out)  # the browser ends when its pipe closes
@@ -66,7 +85,8 @@ class Browser:
         while True:
             told = self._receive(deadline)
             if told.get("id") == self._count:
-                assert "error" not in told, told
+                if "error" in told:
+                    raise RefusedError(told["error"])
                 return told["result"]
             self._listen(told)
 
@@ -93,17 +113,26 @@ class Browser:
     def js(self, expression):
         """Return the value of a JavaScript expression."""
         told = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in told, told
+        if "exceptionDetails" in told:
+            raise RefusedError(told["exceptionDetails"])
         return told["result"].get("value")
 
     def until(self, expression):
         """Return the value of the expression once it is true."""
         deadline = time.monotonic() + PATIENCE
         found = f"((value) => value instanceof Node ? true : value)({expression})"
-        while not (value := self.js(found)):
-            assert time.monotonic() < deadline, (expression, self.js("document.body.innerText"))
+        while True:
+            try:
+                value = self.js(found)
+            except RefusedError as error:  # between two pages there is nothing to ask
+                value, why = None, error
+            else:
+                why = value
+            if value:
+                return value
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited in vain for {expression}: {why}")
             time.sleep(0.05)
-        return value
 
     def look(self, path, width=1200, height=800, *, dark=False):
         """Write a picture of the page."""
