@@ -16,7 +16,7 @@ from dirqueue import fs, names
 from dirqueue.errors import QueueError, QueueNotFound, access_error
 from dirqueue.home import BALLAST
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native.scan import CLOCK, DEAD, DONE
+from dirqueue.layouts.native.scan import DEAD, DONE, TEMPORARY
 from dirqueue.names import CONTAINERS, DELAYED, LEASED, READY, STAGING
 from dirqueue.settings import FILE
 
@@ -178,7 +178,7 @@ def _sweep(directory: str, fd: int) -> int:
                 gone += _sweep(path, fd)
                 fs.remove_directory(path, fd)
         elif entry.is_file(follow_symlinks=False):
-            ours = parsed or (directory == "." and (name in PLAIN or CLOCK.fullmatch(name)))
+            ours = parsed or (directory == "." and (name in PLAIN or TEMPORARY.fullmatch(name)))
             if ours and fs.discard(path, fd) and parsed:
                 gone += parsed.kind in (READY, DELAYED, LEASED)
     return gone

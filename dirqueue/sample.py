@@ -112,7 +112,7 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
         for found in fs.listing(prefix or ".", layout.home.fd):
             name = names.parse(found.name)
             if name is None:
-                if prefix or not (found.name in scan.FURNITURE or scan.CLOCK.fullmatch(found.name)):
+                if prefix or not (found.name in scan.FURNITURE or scan.TEMPORARY.fullmatch(found.name)):
                     yield Entry("", "foreign", prefix + found.name, 0)
             elif not _is_what_it_says(found, name.kind):
                 yield Entry("", "foreign", prefix + found.name, 0)

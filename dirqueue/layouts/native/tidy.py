@@ -28,9 +28,9 @@ from dirqueue.names import (
     Name,
 )
 
-from . import scan
+from . import batch, pins, scan
 from .publish import SLICE_SECONDS, remove_tree
-from .scan import CLOCK, DEAD, DONE
+from .scan import DEAD, DONE, TEMPORARY
 
 if TYPE_CHECKING:
     from .layout import Native
@@ -40,8 +40,10 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
     """Clean the whole queue once."""
     if not layout.home.find():
         return Purged()
+    # What is committed is shown before anything stale is removed.
+    batch.roll_forward(layout.home)
     purger = _Purger(layout, progress or (lambda: None))
-    total = purger.directory("")
+    total = purger.directory("") + purger.spark()
     settings = layout.settings
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
     purger.twins()
@@ -69,13 +71,13 @@ class _Purger:
             seen += 1
             name = names.parse(found.name)
             if name is None:
-                if not prefix and CLOCK.fullmatch(found.name) and self._old(found.name):
+                if not prefix and TEMPORARY.fullmatch(found.name) and self._old(found.name):
                     total += Purged(other=fs.discard(found.name, self._fd))
             elif found.is_dir(follow_symlinks=False):
                 if name.kind in CONTAINERS or name.kind == STAGING:
                     inner.append(name)
             elif found.is_file(follow_symlinks=False):
-                if name.attempts:
+                if name.attempts and name.kind != ACKED:
                     tried.add(name.id)
                 if name.kind == ERROR:
                     notes[name.id] = prefix + name.text
@@ -111,9 +113,21 @@ class _Purger:
             except (FileNotFoundError, NotADirectoryError):
                 return Purged()
         if self._aged(name.id) and self._old_tree(path):
-            remove_tree(path, self._fd)
+            # RACE: a slow writer may be about to show it. What is taken away first is never shown in part.
+            taken = f"{names.new_id()}.{STAGING}"
+            try:
+                fs.move(path, taken, self._fd)
+            except FileNotFoundError:
+                return Purged()
+            remove_tree(taken, self._fd)
             return Purged(new=1)
         return Purged()
+
+    def spark(self) -> Purged:
+        """Give back what lost consumers pinned, and remove unfinished records of batches."""
+        home, settings = self._layout.home, self._layout.settings
+        released = pins.release_stale(home, settings)
+        return Purged(released=released, other=batch.clean(home, self._now / 1_000_000 - settings.stale))
 
     def _empty(self, path: str) -> Purged:
         id, _, kind = path.rpartition("/")[2].partition(".")
