@@ -127,7 +127,7 @@ def strangers(layout: Layout, limit: int = 3) -> list[str]:
     """Return the first few entries of a queue that are not dirqueue's, or not its to delete."""
     fd = layout.home.fd
     found = [name for name in NESTS if fs.exists(name, fd) and any(True for _ in fs.listing(name, fd))]
-    for entry in layout.entries(("foreign",)):
+    for entry in layout.entries():
         if len(found) >= limit:
             break
         if entry.state == "foreign":

@@ -179,9 +179,9 @@ def man() -> str:
         "[\\fIARGUMENT\\fR...]",
         ".SH DESCRIPTION",
         (
-            "A queue is a directory, and a message is a file in it whose name says what it is doing. Data goes to stdout, "
-            "talk to stderr. On a terminal a table is shown, elsewhere tab-separated lines, with \\-\\-json one object per "
-            "line. Durations are seconds, or a number with s, m, h or d."
+            "A queue is a directory, and a message is a file in it whose name says what it is doing. Data goes "
+            "to stdout, talk to stderr. On a terminal a table is shown, elsewhere tab-separated lines, with "
+            "\\-\\-json one object per line. Durations are seconds, or a number with s, m, h or d."
         ),
         ".SH VERBS",
     ]
