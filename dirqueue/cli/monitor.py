@@ -201,8 +201,9 @@ def _view(watcher: Monitor, looks: list[Look], console: Any, args: argparse.Name
 def _table(watcher: Monitor, looks: list[Look], width: int) -> Any:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, expand=True, header_style="bold")
-    table.add_column("QUEUE", no_wrap=True, ratio=1, min_width=8)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    longest = max((len(look.name) for look in looks), default=5)
+    table.add_column("QUEUE", no_wrap=True, width=max(5, min(longest, 14 if width < ROOMY else width // 5)))
     for name in ("READY", "LEASED", "DEAD"):
         table.add_column(name, justify="right", no_wrap=True)
     if width >= ROOMY:
@@ -213,8 +214,8 @@ def _table(watcher: Monitor, looks: list[Look], width: int) -> Any:
     if width >= ROOMY:
         table.add_column("LEASE ENDS", no_wrap=True)
     if width >= WIDE:
-        table.add_column("HELD BY", no_wrap=True, max_width=28)
-    chart = 4 if width < ROOMY else 10 if width < WIDE else 16
+        table.add_column("HELD BY", no_wrap=True, overflow="ellipsis")
+    chart = 4 if width < ROOMY else 8 if width < WIDE else 12
     for look in looks:
         table.add_row(*_cells(look, watcher.series[look.path], width, chart))
     return table
