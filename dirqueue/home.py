@@ -20,6 +20,8 @@ BALLAST = ".ballast"
 class Home:
     """An open queue directory; made when first written to."""
 
+    fd = -1
+
     def __init__(self, path: str, *, create: bool = True) -> None:
         self.path = path
         self.create = create
@@ -30,6 +32,10 @@ class Home:
 
     def __repr__(self) -> str:
         return f"Home({self.path!r})"
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            fs.close_quietly(self.fd)
 
     def find(self) -> bool:
         """Open the directory if it is there; whether it is."""
@@ -44,7 +50,11 @@ class Home:
                 return False
             except OSError as error:
                 raise access_error(self.path, "open the queue", error) from error
-            self.mount = mounts.of(fd, self.path)
+            try:
+                self.mount = mounts.of(fd, self.path)
+            except OSError as error:
+                fs.close_quietly(fd)
+                raise access_error(self.path, "open the queue", error) from error
             self.clock = Clock(fd)
             self.fd = fd
         return True
@@ -131,7 +141,7 @@ class Home:
         with self._lock:
             fd, self.fd = self.fd, -1
         if fd >= 0:
-            fs.close(fd)
+            fs.close_quietly(fd)
 
 
 def not_found(path: str) -> QueueNotFound:

@@ -178,7 +178,16 @@ def _operations(options):
 
         def statfs(self, path):
             facts = os.statvfs(self._real(path))
-            keys = ("f_bavail", "f_bfree", "f_blocks", "f_bsize", "f_ffree", "f_files", "f_frsize", "f_namemax")
+            keys = (
+                "f_bavail",
+                "f_bfree",
+                "f_blocks",
+                "f_bsize",
+                "f_ffree",
+                "f_files",
+                "f_frsize",
+                "f_namemax",
+            )
             return {key: getattr(facts, key) for key in keys}
 
     class Fuse(mfusepy.FUSE):
@@ -261,7 +270,11 @@ def mounted(source, point, **faults):
 
 
 def _unmount(point):
-    for command in (["fusermount3", "-u", point], ["fusermount3", "-u", "-z", point], ["umount", "-l", point]):
+    for command in (
+        ["fusermount3", "-u", point],
+        ["fusermount3", "-u", "-z", point],
+        ["umount", "-l", point],
+    ):
         if not is_mounted(point):
             return
         with contextlib.suppress(subprocess.TimeoutExpired, OSError):

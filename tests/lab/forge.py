@@ -57,6 +57,10 @@ class Forge:
             os.killpg(self._server.pid, signal.SIGKILL)
         self._server.wait(10)
 
+    @property
+    def pid(self):
+        return self._server.pid
+
     def _hear(self, patience):
         if not select.select([self._socket], [], [], patience)[0]:
             raise TimeoutError
@@ -137,7 +141,9 @@ class Forge:
                 if hung:
                     return "hung", said
                 if os.WIFSIGNALED(status):
-                    return "killed" if os.WTERMSIG(status) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}", said
+                    return "killed" if os.WTERMSIG(
+                        status
+                    ) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}", said
                 code = os.waitstatus_to_exitcode(status)
                 return "done" if code == 0 else code, said
             else:
@@ -163,7 +169,9 @@ def serve(module, fd):
                 if limit is not None:
                     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-                jobs.do(order.pop("job"), lambda *what: line.send(json.dumps({"say": what}).encode()), **order)
+                jobs.do(
+                    order.pop("job"), lambda *what: line.send(json.dumps({"say": what}).encode()), **order
+                )
                 code = 0
             finally:
                 os._exit(code)

@@ -186,9 +186,9 @@ def prepare_server():
     _shutil.rmtree(place)
 
 
-def do(name, say, *, path, settings=None):
+def do(name, say, *, path, settings=None, leaks=False):
     """Live a story. An error of the library's own kind is said; any other ends the child."""
-    before = _descriptors()
+    before = _descriptors() if leaks else None
     child = None
     try:
         if STORIES[name][0] == "s":
@@ -202,7 +202,7 @@ def do(name, say, *, path, settings=None):
     finally:
         if child is not None:
             child.queue.close()
-    after = _descriptors()
+    after = _descriptors() if leaks else None
     if before is not None and after is not None and after > before:
         say("leak", after - before)
 
@@ -280,7 +280,12 @@ class Story:
         if not os.path.isdir(self.path):
             return [f"lost: {body!r}" for body in told["put"]]
         promised = [*self.promised, *told["put"]]
-        books = {"known": self.known, "promised": promised, "acked": told["acked"], "maybe_acked": told["acking"]}
+        books = {
+            "known": self.known,
+            "promised": promised,
+            "acked": told["acked"],
+            "maybe_acked": told["acking"],
+        }
         wrong = Census(self.path).complaints(**books)
         file = self.place / "file"
         if self.name == "put_path" and not wrong and not file.exists():
@@ -327,7 +332,15 @@ def _expire(path):
 
 
 #: Which errors of the library may follow from an injected errno; everything else is a bug.
-EXPECTED = ("QueueAccess", "QueueNotFound", "LeaseLost", "Empty", "MessageNotFound", "LayoutError", "SettingsError")
+EXPECTED = (
+    "QueueAccess",
+    "QueueNotFound",
+    "LeaseLost",
+    "Empty",
+    "MessageNotFound",
+    "LayoutError",
+    "SettingsError",
+)
 
 
 def judge_error(said, code):

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from dirqueue import fs, names
 from dirqueue.clock import seconds
-from dirqueue.errors import access_error
+from dirqueue.errors import LeaseLost, QueueError, access_error
 from dirqueue.home import Home
 from dirqueue.layouts.base import Held, Purged, lost
 from dirqueue.message import Entry
@@ -170,6 +170,12 @@ class Native(Looker):
         """A claimed file that cannot be read must not come back for ever: it counts as a failure."""
         if error.errno in (errno.ENOENT, errno.ESTALE):
             return  # our lease ran out before we opened it
+        try:
+            self._set_aside(held, error)
+        except LeaseLost:
+            pass  # the same, a moment later
+
+    def _set_aside(self, held: Held, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR):
             self.release(held)  # our trouble, not the message's
             raise access_error(self.home.path, "read from", error) from error
@@ -190,6 +196,8 @@ class Native(Looker):
             self._to_dead(held, reason, now)
         except FileNotFoundError:
             self._cursor.missed()
+        except OSError as error:
+            raise access_error(self.home.path, "bury a message of", error) from error
 
     def wakes_in(self) -> float | None:
         """Return the seconds until the next known lease ends or delay is over."""
@@ -251,6 +259,8 @@ class Native(Looker):
         """Move it to dead/ with the reason."""
         try:
             self._to_dead(held, reason, self.home.clock.now())
+        except QueueError:
+            raise
         except OSError as error:
             if not self._given_back(error, held, "reject"):
                 raise self._lost(error, held, "reject") from error
@@ -274,14 +284,9 @@ class Native(Looker):
         return scan.held(self.home, handle)
 
     def _end(self, held: Held, place: str, doing: str) -> None:
-        """Rename the exact name we hold; a full disk costs the ballast, not the message."""
+        """Rename the exact name we hold."""
         try:
-            try:
-                fs.move(held.place, place, self.home.fd)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.home.drop_ballast():
-                    raise
-                fs.move(held.place, place, self.home.fd)
+            self._move(held.place, place)
         except OSError as error:
             if not self._given_back(error, held, doing):
                 raise self._lost(error, held, doing) from error
@@ -300,13 +305,13 @@ class Native(Looker):
     # --- dead and done -------------------------------------------------------------------------------------
 
     def _to_dead(self, held: Held, reason: str | None, now: int) -> None:
-        self._make(DEAD)
+        self._make_room(DEAD)
         note = f"{DEAD}/{held.id}.{names.ERROR}"
         if reason is not None:
             self._write_note(note, reason, held.leased)
         else:
             self._carry_note(held, note)
-        fs.move(held.place, f"{DEAD}/{held.id}.{now}.{held.attempts}", self.home.fd)
+        self._move(held.place, f"{DEAD}/{held.id}.{now}.{held.attempts}")
         fs.discard(self._note(held.place, held.id), self.home.fd)
         self._sync_both(held.place, DEAD)
 

@@ -70,9 +70,9 @@ class Publisher:
             if priority is not None:
                 id = f"{priority}{id}"
             self._look_in -= 1
-            prefix = self._slice(id, priority) if self._look_in < 0 or self._deep else ""
-            new = f"{prefix}{id}.new"
             try:
+                prefix = self._slice(id, priority) if self._look_in < 0 or self._deep else ""
+                new = f"{prefix}{id}.new"
                 fs.create(new, data, home.fd, sync=sync)
             except FileNotFoundError:
                 self._remake(priority)
@@ -275,7 +275,7 @@ class Publisher:
         except OSError as error:
             raise access_error(source, "put the file", error) from error
         finally:
-            fs.close(fd)
+            fs.close_quietly(fd)
 
 
 def remove_tree(name: str, dir_fd: int) -> int:
