@@ -85,3 +85,46 @@ def judge(path, **known):
     if not os.path.isdir(queue):
         return [f"lost: {len(known['promised'])} messages with their queue"] if known["promised"] else []
     return Census(queue).complaints(**known)
+
+
+def reorder(place, count, *, seed=0, **settings):
+    """Record a queue's work on ext4 block by block, then lose the power `count` times; return (images, complaints)."""
+    from lab import blocklog
+
+    marks = []
+    with blocklog.disk(place, images.SIZES["ext4"]) as (device, log):
+        images.run(*images.MAKE["ext4"], device)
+        with images.mounted("ext4", device, place / "mount", "rw") as path:
+            os.sync()
+            start = blocklog.length(log)
+            teller = Teller(_Marks(marks, log), os.path.join(path, "queue"), **settings)
+            teller.tell()
+    image = place / "crash.img"
+    wrong, taken = [], 0
+    for end in blocklog.crashes(log, images.SIZES["ext4"], image, since=start, count=count, seed=seed):
+        taken += 1
+        before = [known for at, known in marks if at <= end]
+        after = [known for at, known in marks if at > end]
+        # Promised: what had returned by then. In doubt: an ack that returned a little later.
+        known = dict(before[-1] if before else {"promised": [], "acked": [], "maybe_acked": []})
+        known["known"] = marks[-1][1]["known"]
+        known["maybe_acked"] = (after or before)[-1]["maybe_acked"]
+        with images.mounted("ext4", image, place / "again") as path:
+            wrong += [f"image {taken}: {each}" for each in judge(path, **known)]
+    image.unlink()
+    return taken, wrong
+
+
+class _Marks:
+    """An album that only notes how far the log had come."""
+
+    def __init__(self, marks, log, rounds=12):
+        self._marks, self._log, self._left = marks, log, rounds * 5
+
+    @property
+    def full(self):
+        return self._left <= 0
+
+    def take(self, **known):
+        self._left -= 1
+        self._marks.append((os.path.getsize(self._log), known))
