@@ -127,7 +127,13 @@ class Home:
 
     def drop_ballast(self) -> bool:
         """Give the reserve up; whether there was one."""
-        return fs.discard(BALLAST, self.fd)
+        if not fs.discard(BALLAST, self.fd):
+            return False
+        try:
+            fs.syncfs(self.fd)  # btrfs gives freed space away only after it has committed
+        except (OSError, NotImplementedError):
+            pass
+        return True
 
     def sync(self, directory: str = ".") -> None:
         """Make the names in the queue, or in a directory of it, durable."""
