@@ -78,7 +78,9 @@ def disk(place, megabytes):
     daemon = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
     device = ""
     try:
-        faultfs.wait(lambda: faultfs.is_mounted(str(point)) or daemon.poll() is not None, "the disk did not come up")
+        faultfs.wait(
+            lambda: faultfs.is_mounted(str(point)) or daemon.poll() is not None, "the disk did not come up"
+        )
         device = images.run("losetup", "--find", "--show", str(point / "disk")).stdout.decode().strip()
         yield device, log
     finally:

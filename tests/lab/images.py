@@ -15,7 +15,7 @@ SIZES = {"ext4": 16, "xfs": 300, "btrfs": 120}
 MAKE = {
     "ext4": ["mkfs.ext4", "-q", "-F", "-b", "1024"],
     "xfs": ["mkfs.xfs", "-q", "-f"],
-    "btrfs": ["mkfs.btrfs", "-q", "-f", "-M"],
+    "btrfs": ["mkfs.btrfs", "-q", "-f"],
 }
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 

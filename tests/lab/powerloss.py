@@ -8,7 +8,18 @@ from lab import images
 from lab.census import Census
 
 #: Calls after which something may have changed on disk.
-CHANGING = ("write", "fsync", "close", "rename", "rename_noreplace", "link", "unlink", "mkdir", "syncfs", "rmdir")
+CHANGING = (
+    "write",
+    "fsync",
+    "close",
+    "rename",
+    "rename_noreplace",
+    "link",
+    "unlink",
+    "mkdir",
+    "syncfs",
+    "rmdir",
+)
 
 
 class Teller:
@@ -21,7 +32,10 @@ class Teller:
 
     def snap(self):
         self.album.take(
-            known=set(self.known), promised=list(self.promised), acked=list(self.acked), maybe_acked=list(self.acking)
+            known=set(self.known),
+            promised=list(self.promised),
+            acked=list(self.acked),
+            maybe_acked=list(self.acking),
         )
 
     def tell(self):
