@@ -17,7 +17,9 @@ def described():
         if not inspect.isclass(value):
             lines.append(f"{name}{inspect.signature(value) if callable(value) else ''}")
             continue
-        bases = ", ".join(base.__name__ for base in value.__bases__ if base.__name__ not in ("object", "Generic"))
+        bases = ", ".join(
+            base.__name__ for base in value.__bases__ if base.__name__ not in ("object", "Generic")
+        )
         lines.append(f"class {name}({bases})")
         for member, kind in sorted(vars(value).items()):
             if member.startswith("_") and member not in ("__init__", "__len__", "__enter__", "__iter__"):

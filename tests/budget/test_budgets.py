@@ -180,7 +180,9 @@ def test_import_is_cheap_and_alone(tmp_path):
     best = dict.fromkeys(statements, 1e9)
     for _ in range(20):
         for statement in statements:
-            best[statement] = min(best[statement], float(python(f"import resource\n{statement}{end}", **cache)))
+            best[statement] = min(
+                best[statement], float(python(f"import resource\n{statement}{end}", **cache))
+            )
         if best["from dirqueue import Queue"] - best[""] < 0.02:
             break
     assert best["import dirqueue"] - best[""] < 0.025, best
@@ -209,7 +211,9 @@ print(status("VmHWM") - start)
 """
 
 
-@pytest.mark.parametrize("n", [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(0)])])
+@pytest.mark.parametrize(
+    "n", [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(0)])]
+)
 @pytest.mark.timeout(180)
 def test_the_memory_of_a_consumer_stays_small(tmp_path, n):
     """A deep queue costs its consumer no more than 10 MiB above its start."""

@@ -12,7 +12,9 @@ from dirqueue.aio import AsyncQueue
 @pytest.fixture
 def make(given, tmp_path):
     """Give a maker of asyncio queues."""
-    return lambda **settings: AsyncQueue(tmp_path / "queue", **{"sync": False, "margin": 0, **given, **settings})
+    return lambda **settings: AsyncQueue(
+        tmp_path / "queue", **{"sync": False, "margin": 0, **given, **settings}
+    )
 
 
 def run(coroutine):

@@ -77,7 +77,7 @@ def test_a_body_that_cannot_be_decoded_goes_to_dead(make_queue, needs):
 
 
 def test_the_bytes_of_a_typed_message_are_there_too(make_queue):
-    """data is what is on disk."""
+    """Data is what is on disk."""
     queue = make_queue(codec="json")
     id = queue.put([1, 2])
     assert queue.message(id).data == b"[1,2]"

@@ -97,7 +97,7 @@ def test_a_priority_needs_a_queue_with_priorities(queue, needs):
 
 
 def test_a_message_given_back_keeps_its_place(queue):
-    """release and retry(0) put it where it was: by its id."""
+    """Release and retry(0) put it where it was: by its id."""
     for body in (b"a", b"b", b"c"):
         queue.put(body)
     queue.get(timeout=0).release()

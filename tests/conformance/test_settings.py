@@ -46,7 +46,7 @@ def test_create_without_settings_needs_no_file(tmp_path):
 
 
 def test_create_twice_alike_is_fine_and_otherwise_an_error(tmp_path):
-    """create is idempotent, and never changes what is."""
+    """Create is idempotent, and never changes what is."""
     Queue.create(tmp_path / "queue", lease=5.0)
     Queue.create(tmp_path / "queue", lease=5.0).put(b"x")
     Queue.create(tmp_path / "queue", lease=5.0)
