@@ -10,8 +10,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from dirqueue.errors import LayoutError, SettingsError
 
@@ -22,10 +21,7 @@ ORDERS = ("fifo", "lifo", "random")
 LAYOUTS = ("auto", "native", "vsqs", "dirq-simple", "dirq-normal", "null")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """All that a queue can be told. Durations are seconds, sizes are bytes."""
-
+class _Settings(NamedTuple):
     #: How the directory is written; "auto" looks.
     layout: str = "auto"
     #: How long a claim holds a message before others may take it.
@@ -67,9 +63,19 @@ class Settings:
     #: vsqs: write times in milliseconds, as its document says, not in microseconds, as its code does.
     milliseconds: bool = False
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            _CHECKS[field.name](field.name, getattr(self, field.name))
+
+class Settings(_Settings):
+    """All that a queue can be told. Durations are seconds, sizes are bytes."""
+
+    # Not a dataclass: that module alone takes as long to import as all of this package.
+    __slots__ = ()
+
+    def __new__(cls, **given: Any) -> Self:
+        """Check every value; SettingsError names the one that cannot be."""
+        self = super().__new__(cls, **given)
+        for name, check in _CHECKS.items():
+            check(name, getattr(self, name))
+        return self
 
     def pause(self, attempts: int) -> float:
         """Return how long to wait after the given number of failed deliveries, with jitter."""
@@ -186,7 +192,7 @@ def build(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None, whe
 
 def dumps(given: Mapping[str, Any]) -> bytes:
     """Return the text of a queue.json that says what was given, and the format."""
-    settings = asdict(build(given))
+    settings = build(given)._asdict()
     told = {name: settings[name] for name in given if (name, settings[name]) != ("layout", "auto")}
     return (json.dumps({"format": FORMAT, **told}, indent=2, sort_keys=True) + "\n").encode()
 
