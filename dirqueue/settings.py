@@ -6,9 +6,7 @@ Invariant: a Settings that exists is valid; every refusal names the setting, the
 
 from __future__ import annotations
 
-import json
 import math
-import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -80,6 +78,8 @@ class Settings(_Settings):
     def pause(self, attempts: int) -> float:
         """Return how long to wait after the given number of failed deliveries, with jitter."""
         longest = min(self.max_backoff, self.backoff * 2.0 ** min(max(attempts, 1) - 1, 62))
+        import random  # and hashlib with it: only who failed waits for that
+
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
@@ -194,11 +194,15 @@ def dumps(given: Mapping[str, Any]) -> bytes:
     """Return the text of a queue.json that says what was given, and the format."""
     settings = build(given)._asdict()
     told = {name: settings[name] for name in given if (name, settings[name]) != ("layout", "auto")}
+    import json
+
     return (json.dumps({"format": FORMAT, **told}, indent=2, sort_keys=True) + "\n").encode()
 
 
 def loads(text: bytes, where: str = FILE) -> dict[str, Any]:
     """Return the settings that a queue.json holds; refuse what is damaged or of a later format."""
+    import json
+
     try:
         told = json.loads(text)
     except ValueError as error:

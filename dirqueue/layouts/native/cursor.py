@@ -12,7 +12,6 @@ import bisect
 import errno
 import itertools
 import os
-import random
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -121,6 +120,8 @@ class Cursor:
 
     def missed(self) -> None:
         """Somebody took the name first: they are working through here, so go on a little further."""
+        import random  # and hashlib with it: who is alone never needs it
+
         ahead = min(len(self.run) - 1, int(random.random() * JUMP))  # noqa: S311
         if ahead > 0:
             del self.run[-ahead:]
@@ -225,6 +226,8 @@ class Cursor:
         row = [Segment(name + "/", None) for name in self._ordered(view.containers)]
         if self._order == "random":
             row.append(Segment("", flat))
+            import random
+
             random.shuffle(row)
             return row
         flat.reverse()
@@ -246,6 +249,8 @@ class Cursor:
     def _ordered(self, run: list[str]) -> list[str]:
         """Sort so that the first to try is at the end."""
         if self._order == "random":
+            import random
+
             random.shuffle(run)
         elif len(set(map(len, run))) > 1 and len(set(map(_id_length, run))) > 1:
             run.sort(key=_order_key, reverse=self._order == "fifo")

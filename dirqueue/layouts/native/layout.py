@@ -23,7 +23,7 @@ from dirqueue.message import Entry
 from dirqueue.names import ID_DIGITS, LEASED, PROCESS, Name, new_token, parse
 from dirqueue.settings import Settings
 
-from . import scan, tidy
+from . import scan
 from .cursor import NEVER, Cursor
 from .look import Looker
 from .publish import Publisher
@@ -43,7 +43,7 @@ class Native(Looker):
         self.home = home
         self.settings = settings
         self._publisher = Publisher(home, settings)
-        self._cursor = Cursor(home, settings, self.forget, lambda *found: tidy.leftovers(self, *found))
+        self._cursor = Cursor(home, settings, self.forget, self._tidy)
         self._lock = threading.RLock()  # a signal handler may get while we do
         self._made: set[str] = set()
         # In any other order a message put by us may be the next one to claim.
@@ -331,7 +331,15 @@ class Native(Looker):
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""
+        from . import tidy
+
         return tidy.purge(self, progress)
+
+    def _tidy(self, prefix: str, found: list[Name]) -> None:
+        """Remove a few leftovers that a listing came upon."""
+        from . import tidy
+
+        tidy.leftovers(self, prefix, found)
 
     def forget(self, batch: str) -> None:
         """Called before an emptied batch is removed."""

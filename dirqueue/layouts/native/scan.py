@@ -28,8 +28,6 @@ from dirqueue.names import (
 )
 from dirqueue.settings import FILE
 
-from . import pins
-
 DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
@@ -49,6 +47,8 @@ def entries(home: Home, states: frozenset[str]) -> Iterator[Entry]:
     if live:
         yield from (entry for entry in _directory(home, "", now) if not states or entry.state in states)
     if not states or LEASED in states:
+        from . import pins
+
         yield from pins.entries(home)
     for ended in (DONE, DEAD):
         if not states or ended in states:
