@@ -23,8 +23,8 @@ def add(subparsers: Any) -> None:
         "convert",
         convert,
         "move a queue to another layout; its path stays the same",
-        description="Stop the producers first. Refuses while others hold messages, unless --wait says how long to wait for "
-        "them. After a crash run it again: it goes on where it was.",
+        description="Stop the producers first. Refuses while others hold messages, unless --wait says how long to "
+        "wait for them. After a crash run it again: it goes on where it was.",
     )
     layouts = [each for each in LAYOUTS if each not in ("auto", "null")]
     parser.add_argument("--to", choices=layouts, required=True, help="the layout that it is to have")
