@@ -120,7 +120,7 @@ def fill(fd: int, name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
         if sync:
             fsync(fd)  # after a failed fsync the pages look clean: never again, the file goes
     except BaseException:
-        _close_quietly(fd)
+        close_quietly(fd)
         discard(name, dir_fd)
         raise
     try:
@@ -301,7 +301,8 @@ def names_in(name: str, dir_fd: int) -> list[str]:
         close(fd)
 
 
-def _close_quietly(fd: int) -> None:
+def close_quietly(fd: int) -> None:
+    """Close what was only read, or what failed already: an error here says nothing more."""
     try:
         close(fd)
     except OSError:  # an earlier error is on its way and says more
@@ -320,7 +321,7 @@ def copy_out(source: BinaryIO, path: str) -> None:
         remove_path(path)
         raise
     finally:
-        _close_quietly(fd)
+        close_quietly(fd)
 
 
 def remove_path(path: str) -> None:

@@ -130,7 +130,7 @@ def strangers(layout: Layout, limit: int = 3) -> list[str]:
     for entry in layout.entries():
         if len(found) >= limit:
             break
-        if entry.state == "foreign":
+        if entry.state == "foreign" and entry.place not in PLAIN:
             found.append(entry.place)
     return found
 
@@ -186,7 +186,8 @@ def _sweep(directory: str, fd: int) -> int:
 
 def _remove_all(layout: Layout) -> int:
     gone = sum(layout.remove(entry) for entry in layout.entries() if entry.state not in ("foreign", "new"))
-    fs.discard(FILE, layout.home.fd)
+    for name in PLAIN:
+        fs.discard(name, layout.home.fd)
     _hollow(".", layout.home.fd, 2)
     return gone
 

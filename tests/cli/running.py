@@ -1,6 +1,7 @@
 """What the tests of the command share: how it is started, and what it must say."""
 
 import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,3 +39,30 @@ def sentence(done):
     assert done.err.count("\n") == 1, done
     assert "Traceback" not in done.err, done
     return done.err
+
+
+#: Everything is imported while it can be read; then all rights are given up.
+AS_NOBODY = """
+import ctypes, heapq, json, os, sys, traceback
+import dirqueue.check, dirqueue.queue, dirqueue.roots, dirqueue.transfer
+from dirqueue.cli.parser import build, run
+build()
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def as_nobody(path, *words):
+    """Run the command as a user without any rights, who can reach `path` but not write there."""
+    for above in Path(path).parents:
+        if not above.stat().st_mode & 0o001:
+            above.chmod(above.stat().st_mode | 0o011)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, *map(str, words)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

@@ -413,3 +413,25 @@ def test_mv_to_itself_is_refused(dq, queue):
     """Also by another spelling of the path."""
     queue.put(b"")
     assert dq("mv", queue.path, queue.path + "/../q").status == 2
+
+
+# --- other layouts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
+def test_the_verbs_work_with_every_layout(dq, tmp_path, layout):
+    """Made, filled, looked at, drained, purged and deleted from the shell."""
+    path = tmp_path / "q"
+    assert dq("create", path, "--layout", layout).status == 0
+    ids = dq("put", path, "a", "b", "c").lines
+    assert [line.split("\t")[0] for line in dq("ls", path).lines] == ids
+    assert dq("cat", path, ids[1]).out == "b"
+    assert [line.split("\t")[1] for line in dq("list", tmp_path).lines] == [layout]
+    assert sorted(dq("get", path, "-n", "2").lines) == ["a", "b"]
+    assert dq("purge", path).status == 0
+    done = dq("mv", path, tmp_path / "native")
+    assert (done.status, len(done.lines)) == (0, 1)
+    assert dq("get", tmp_path / "native").out == "c"
+    dq("put", path, "d")
+    assert dq("delete", path, "--yes").status == 0
+    assert not path.exists()

@@ -204,7 +204,10 @@ def _look(path, before, ends, adds, *, died):
     assert len(found) == len(set(found))
     assert before - ends <= set(found) <= before | adds
     new = {body for body in found if body.startswith(b"new")}
-    assert new in (set(), {body for body in adds if body.startswith(b"new")})  # all of a put, or nothing of it
+    assert new in (
+        set(),
+        {body for body in adds if body.startswith(b"new")},
+    )  # all of a put, or nothing of it
     if not died:
         assert new == {body for body in adds if body.startswith(b"new")}
 

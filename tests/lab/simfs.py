@@ -6,6 +6,7 @@ With `lossy`, a call may be done twice, as when a network filesystem loses the f
 """
 
 import errno
+import itertools
 import os
 import stat
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ from types import SimpleNamespace
 MOUNT = "/sim"
 DEVICE = 99
 ROOT = 1
+#: Descriptors: never one of a real file, never the same in two worlds.
+NUMBERS = itertools.count(10**9)
 
 
 class Inode:
@@ -130,7 +133,6 @@ class SimFS:
         self._count = ROOT
         self.root = Inode(ROOT, stat.S_IFDIR | 0o755, now())
         self._handles = {}
-        self._next = 1000
         self.calls = 0
         table = f"1 1 0:{DEVICE} / {MOUNT} rw - {fstype} {fstype} rw\n".encode()
         self._table = Inode(2, stat.S_IFREG | 0o444, 0)
@@ -222,9 +224,9 @@ class SimFS:
         return self._give(Handle(found, writable=flags & (os.O_WRONLY | os.O_RDWR)))
 
     def _give(self, handle):
-        self._next += 1
-        self._handles[self._next] = handle
-        return self._next
+        fd = next(NUMBERS)
+        self._handles[fd] = handle
+        return fd
 
     def close(self, fd):
         self._handle(fd)

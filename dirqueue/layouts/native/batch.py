@@ -71,6 +71,7 @@ class Writer:
 
     def _add(self, bodies: Sequence[bytes], priority: int | None, delays: Sequence[float] | None) -> None:
         home = self._home
+        home.make()
         flush_each = self._sync and not home.mount.syncfs
         lead = "" if priority is None else str(priority)
         done = 0
@@ -100,7 +101,6 @@ class Writer:
         if held is not None:
             fs.close(held[1])
             del self._open[priority]
-        home.make()
         name = f"{lead}{new_id()}.{PART}"
         part = f"{self._staging}/{name}"
         for left in reversed(range(TRIES)):

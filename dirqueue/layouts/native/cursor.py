@@ -20,7 +20,19 @@ from typing import NamedTuple
 from dirqueue import fs, names
 from dirqueue.clock import seconds
 from dirqueue.home import Home
-from dirqueue.names import BATCH, CONTAINERS, DELAYED, ID_DIGITS, LEASED, READY, SLICE
+from dirqueue.names import (
+    ACKED,
+    BATCH,
+    CONTAINERS,
+    DELAYED,
+    ERROR_NEW,
+    ID_DIGITS,
+    LEASED,
+    NEW,
+    READY,
+    SLICE,
+    STAGING,
+)
 from dirqueue.settings import Settings
 
 from .publish import SLICE_SECONDS
@@ -38,6 +50,9 @@ TICK_NS = 20_000_000
 CHUNK = 1024
 NEVER = 1 << 62
 CLAIMABLE = frozenset((READY, DELAYED, LEASED))
+#: What a crash may leave; how many of them are looked at in passing.
+LEFTOVERS = frozenset((NEW, ERROR_NEW, STAGING, ACKED))
+TIDY = 16
 
 
 class Segment(NamedTuple):
@@ -61,11 +76,19 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Not thread-safe: its layout holds a lock."""
 
-    def __init__(self, home: Home, settings: Settings, forget: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        forget: Callable[[str], None],
+        tidy: Callable[[str, list[names.Name]], object],
+    ) -> None:
         self._home = home
         self._margin = seconds(settings.margin)
         self._order = settings.order
         self._forget = forget
+        self._tidy = tidy
+        self._stale_after = seconds(settings.stale)
         #: The names to try now, and the directory they are in; until when the snapshot is good.
         self.prefix = ""
         self.run: list[str] = []
@@ -255,8 +278,15 @@ class Cursor:
         # The quick test above lets pass what only Unicode calls digits; one look at all of them is cheaper.
         if ready and not ("".join(ready).isascii() and min(ready) >= "1"):
             ready = [name for name in ready if names.parse(name)]
+        leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
+        if leftovers:
+            # A little of what purge does, in passing: cron is a comfort, not a need.
+            self._tidy(prefix, leftovers[:TIDY])
         due, containers, soonest = self._due(others, now)
         return View(ready + due if due else ready, containers, soonest, bare)
+
+    def _stale(self, name: names.Name, now: int) -> bool:
+        return names.micros_of(name.id) + self._stale_after < now
 
     def _due(self, found: list[names.Name], now: int) -> tuple[list[str], list[str], int]:
         """Tell apart what may be claimed now, directories, and when the next of the rest may be."""
@@ -266,6 +296,7 @@ class Cursor:
         for name in found:
             if name.kind in CONTAINERS:
                 containers.append(name.text)
+            if name.kind not in CLAIMABLE:
                 continue
             when = name.until + (self._margin if name.kind == LEASED else 0)
             if when <= now:
@@ -309,10 +340,12 @@ def _priority(name: str) -> int:
 
 
 def _other(entry: os.DirEntry[str]) -> names.Name | None:
-    """Return what is ours and not plainly ready: the rest is unfinished, a note, or foreign."""
+    """Return what is ours and not plainly ready: the rest is a note, or foreign."""
     name = names.parse(entry.name)
     if name is None or (len(name.text) == ID_DIGITS):
         return None
     if name.kind in CONTAINERS:
         return name if entry.is_dir(follow_symlinks=False) else None
-    return name if name.kind in CLAIMABLE and entry.is_file(follow_symlinks=False) else None
+    if name.kind == STAGING:
+        return name if entry.is_dir(follow_symlinks=False) else None
+    return name if name.kind in CLAIMABLE | LEFTOVERS and entry.is_file(follow_symlinks=False) else None

@@ -38,6 +38,7 @@ from dirqueue.settings import Settings
 
 from .batch import SPARK
 from .publish import SLICE_SIZE, remove_tree
+from .supply import Supply
 
 PINS = f"{SPARK}/pins"
 OWNER = "owner"
@@ -109,7 +110,7 @@ class Pins:
         return sorted(int(match[1]) for match in found if match and not match[2])
 
     def names(self) -> list[str]:
-        """Return what lies in the consumer's directory."""
+        """Return all that lies in the consumer's directory."""
         try:
             return [entry.name for entry in fs.listing(self.base, self.home.fd)]
         except FileNotFoundError:
@@ -118,7 +119,7 @@ class Pins:
     def pin(
         self,
         lot: int,
-        waiting: Iterator[tuple[str, str]],
+        waiting: Supply,
         limit: Limit,
         *,
         pieces: int = 1,
@@ -147,7 +148,7 @@ class Pins:
     def _fill(
         self,
         new: str,
-        waiting: Iterator[tuple[str, str]],
+        waiting: Supply,
         limit: Limit,
         pieces: int,
         progress: Callable[[], None],
@@ -160,35 +161,27 @@ class Pins:
             if limit.messages is not None:
                 room = min(room, limit.messages - count)
             while len(chunk) < room and not full:
-                found = next(waiting, None)
+                found = waiting.take()
                 if found is None:
                     full = True
-                elif limit.size is not None:
-                    more = self._size(*found)
-                    full = size + more > limit.size and bool(count or chunk)
-                    if more >= 0 and not full:
-                        size += more
-                        chunk.append(found)
-                else:
+                    break
+                more = 0 if limit.size is None else _size(self.home, *found)
+                if limit.size is not None and size + more > limit.size and (count or chunk):
+                    waiting.give_back(found)
+                    full = True
+                elif more >= 0:
+                    size += more
                     chunk.append(found)
             count += self._take(new, chunk, pieces)
             progress()
             full = full or (limit.messages is not None and count >= limit.messages)
         return count
 
-    def _size(self, prefix: str, name: str) -> int:
-        try:
-            return fs.size_of(prefix + name, self.home.fd)
-        except FileNotFoundError:
-            return -1
-
     def _take(self, new: str, chunk: Sequence[tuple[str, str]], pieces: int) -> int:
         """Move names into parts; how many were still there."""
         if not chunk:
             return 0
-        fd = self.home.fd
-        each = -(-len(chunk) // pieces)
-        moves = []
+        fd, each, moves = self.home.fd, -(-len(chunk) // pieces), []
         for start in range(0, len(chunk), each):
             some = chunk[start : start + each]
             part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
@@ -311,6 +304,13 @@ class Pins:
         )
 
 
+def _size(home: Home, prefix: str, name: str) -> int:
+    try:
+        return fs.size_of(prefix + name, home.fd)
+    except FileNotFoundError:
+        return -1
+
+
 def _unclaimed(text: str) -> str:
     """Return the name of a message that nobody holds, its deliveries kept."""
     name = names.parse(text)
@@ -358,13 +358,17 @@ def owner(home: Home, consumer: str) -> Owner | None:
         touched = fs.mtime_of(f"{base}/{OWNER}", home.fd)
         return Owner(seconds(touched) + seconds(float(about["timeout"])), bool(about.get("keep")))
     except FileNotFoundError:
-        pass
+        if not fs.exists(base, home.fd):
+            return None
+        return Owner(seconds(fs.mtime_of(base, home.fd) + OWNERLESS_SECONDS), keep=False)
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
         return None  # somebody else's hand was in it
-    try:
-        return Owner(seconds(fs.mtime_of(base, home.fd) + OWNERLESS_SECONDS), keep=False)
-    except FileNotFoundError:
-        return None
+
+
+def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
+    """Return a pinned message as others see it: its token is the consumer."""
+    put, priority = names.micros_of(name.id), names.priority_of(name.id)
+    return Entry(name.id, LEASED, prefix + name.text, put, until, name.attempts + 1, consumer, priority)
 
 
 def entries(home: Home) -> Iterator[Entry]:
@@ -379,12 +383,7 @@ def entries(home: Home) -> Iterator[Entry]:
                 if lot.endswith(".ack"):
                     continue
                 for part, name in _contents(home, f"{base}/{lot}"):
-                    place = f"{base}/{lot}/{part}/{name.text}"
-                    put = names.micros_of(name.id)
-                    attempts = name.attempts + 1
-                    yield Entry(
-                        name.id, LEASED, place, put, until, attempts, consumer, names.priority_of(name.id)
-                    )
+                    yield leased(name, f"{base}/{lot}/{part}/", until, consumer)
         except FileNotFoundError:
             continue
 

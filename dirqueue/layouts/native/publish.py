@@ -289,7 +289,7 @@ class Publisher:
         except OSError as error:
             raise access_error(source, "put the file", error) from error
         finally:
-            fs.close(fd)
+            fs.close_quietly(fd)
 
 
 def remove_tree(name: str, dir_fd: int) -> int:

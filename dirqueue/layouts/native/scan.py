@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from dirqueue import fs, names
+from dirqueue.errors import access_error
 from dirqueue.home import BALLAST, Home
 from dirqueue.layouts.base import Held, bad_handle, lost
 from dirqueue.message import Entry
@@ -79,6 +80,8 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
                 assert parsed.kind in (ACKED, ERROR, ERROR_NEW)  # noqa: S101 - notes and tombstones
     except (FileNotFoundError, NotADirectoryError):
         return
+    except OSError as error:
+        raise access_error(home.path, "list", error) from error
     for each in inner:
         if each.count("/") <= DEPTH:
             yield from _directory(home, each, now)
