@@ -50,8 +50,9 @@ def add(subparsers: Any) -> None:
         "monitor",
         monitor,
         "watch queues: depth by state, rates, oldest message, dead letters",
-        description="Rates are what changed between two looks: what came and went in between is not seen. Counts "
-        "marked ~ are estimates from a part of a deep queue. q or Ctrl-C ends it.",
+        description="Rates are exact on a local filesystem with the extra dirqueue[watch]; elsewhere what came and "
+        "went between two looks is not seen. Counts marked ~ are estimates from a part of a deep queue. q or Ctrl-C "
+        "ends it.",
         queue=False,
         aliases=("top",),
     )
@@ -73,13 +74,13 @@ def monitor(args: argparse.Namespace) -> int:
     if args.interval < SHORTEST:
         raise SettingsError(f"--interval must be at least {SHORTEST:g} s, not {args.interval:g}")
     root = path_of(args.root) if args.root else os.environ.get(VARIABLE) or "."
-    watcher = Monitor(root, limit=args.limit)
-    if args.once:
-        return _once(watcher, args)
-    if args.json or not render.on_terminal():
-        return _stream(watcher, args)
-    render.need("rich", "cli")
-    return _screen(watcher, args)
+    with Monitor(root, limit=args.limit) as watcher:
+        if args.once:
+            return _once(watcher, args)
+        if args.json or not render.on_terminal():
+            return _stream(watcher, args)
+        render.need("rich", "cli")
+        return _screen(watcher, args)
 
 
 def _once(watcher: Monitor, args: argparse.Namespace) -> int:
