@@ -278,12 +278,18 @@ def sync_fd(fd: int) -> None:
 @contextlib.contextmanager
 def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
     """Open a directory for one pass, by a descriptor of its own: threads must not share a position."""
-    fd = open(name, DIRECTORY, dir_fd=dir_fd)
     try:
-        with scandir(fd) as found:
-            yield found
-    finally:
-        close(fd)
+        fd = open(name, DIRECTORY, dir_fd=dir_fd)
+        try:
+            with scandir(fd) as found:
+                yield found
+        finally:
+            close(fd)
+    except OSError as error:
+        # NFS: another host removed the directory that this one still knows.
+        if error.errno == errno.ESTALE:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from error
+        raise
 
 
 def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:

@@ -212,6 +212,16 @@ class Publisher:
                 self._home.remake()
         raise self._gone()
 
+    def _write(self, name: str, body: bytes, *, sync: bool) -> None:
+        """Write a file in a staging directory of ours, where nobody else makes any."""
+        for _ in range(TRIES):
+            try:
+                return fs.create(name, body, self._home.fd, sync=sync)
+            except FileExistsError:
+                # NFS: made, reply lost, asked again. Left there it would be an empty message of the batch.
+                fs.discard(name, self._home.fd)
+        raise self._gone()
+
     def _stage(
         self, staging: str, bodies: Iterator[bytes], suffix: str, priority: int | None, *, flush_all: bool
     ) -> list[str]:
@@ -225,7 +235,7 @@ class Publisher:
                 places.append(f"{staging}/{id}.{PART}")
                 fs.make_directory(places[-1], home.fd)
             name = f"{places[-1]}/{id}{suffix}"
-            fs.create(name, body, home.fd, sync=self._settings.sync and not flush_all)
+            self._write(name, body, sync=self._settings.sync and not flush_all)
             if home.mount.remote:
                 self._settle(name, len(body))
             ids.append(id)
