@@ -139,11 +139,11 @@ class Pins:
                 self._flush(new)
             fs.move(new, f"{self.base}/{lot}", home.fd)
             self._sync(self.base)
+            return count
         except FileNotFoundError:
             raise self._lost("pin more messages for") from None
         except OSError as error:
             raise access_error(home.path, "pin messages of", error) from error
-        return count
 
     def _fill(
         self,
@@ -259,7 +259,7 @@ class Pins:
         return self.give_back(str(lot))
 
     def give_back(self, name: str) -> bool:
-        """Make a lot a batch of the queue again by one rename, at the place of its first message."""
+        """Make a lot, sealed or not, a batch of the queue again by one rename; False if it holds nothing."""
         home = self.home
         path = f"{self.base}/{name}"
         try:
