@@ -106,8 +106,7 @@ class Pins:
 
     def lots(self) -> list[int]:
         """Return the numbers of the sealed lots."""
-        found = (_LOT.fullmatch(name) for name in self.names())
-        return sorted(int(match[1]) for match in found if match and not match[2])
+        return sorted(int(name) for name in self.names() if name.isdecimal() and _LOT.fullmatch(name))
 
     def names(self) -> list[str]:
         """Return all that lies in the consumer's directory."""
@@ -283,16 +282,13 @@ class Pins:
 
     def _flush(self, path: str) -> None:
         if self.home.mount.syncfs:
-            fs.syncfs(self.home.fd)
-            return
-        for entry in list(fs.listing(path, self.home.fd)):
-            self.home.sync(f"{path}/{entry.name}")
-        self._sync(path, ".")
+            return fs.syncfs(self.home.fd)
+        parts = [f"{path}/{entry.name}" for entry in fs.listing(path, self.home.fd)]
+        return self._sync(*parts, path, ".")
 
     def _sync(self, *directories: str) -> None:
-        if self.settings.sync:
-            for each in directories:
-                self.home.sync(each)
+        for each in directories if self.settings.sync else ():
+            self.home.sync(each)
 
     def _lost(self, doing: str) -> LeaseLost:
         return LeaseLost(
