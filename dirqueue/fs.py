@@ -13,19 +13,22 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
+from stat import S_ISREG
 from typing import Any, BinaryIO
 
 #: The bare calls, for those who replace them.
 CALLS = (
-    "close", "dup2", "fallocate", "fstat", "fsync", "link", "mkdir", "open", "read", "rename",
+    "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
     "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
 )  # fmt: skip
 
+chmod = os.chmod
 close = os.close
 dup2 = os.dup2
 fstat = os.fstat
 fsync = os.fsync
 link = os.link
+listdir = os.listdir
 mkdir = os.mkdir
 open = os.open
 read = os.read
@@ -33,6 +36,7 @@ rename = os.rename
 rmdir = os.rmdir
 scandir = os.scandir
 stat = os.stat
+statvfs = os.statvfs
 unlink = os.unlink
 utime = os.utime
 write = os.write
@@ -55,7 +59,7 @@ def rename_noreplace(src: str, dst: str, dir_fd: int) -> None:
     libc = _libc or _load_libc()
     if libc.renameat2 is None:
         raise NotImplementedError
-    if libc.renameat2(dir_fd, src.encode(), dir_fd, dst.encode(), 1):
+    if libc.renameat2(dir_fd, os.fsencode(src), dir_fd, dst.encode(), 1):
         libc.fail(src, dst)
 
 
@@ -107,7 +111,11 @@ def _load_libc() -> _Libc:
 
 def create(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
-    fd = open(name, CREATE, mode, dir_fd=dir_fd)
+    fill(open(name, CREATE, mode, dir_fd=dir_fd), name, data, dir_fd, sync=sync)
+
+
+def fill(fd: int, name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+    """Write the whole of a file that was just made and close it; every error takes it away again."""
     try:
         done = write(fd, data)
         while done < len(data):
@@ -115,7 +123,7 @@ def create(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_
         if sync:
             fsync(fd)  # after a failed fsync the pages look clean: never again, the file goes
     except BaseException:
-        _close_quietly(fd)
+        close_quietly(fd)
         discard(name, dir_fd)
         raise
     try:
@@ -174,6 +182,11 @@ def discard(name: str, dir_fd: int) -> bool:
     return True
 
 
+def rename_in(src: str, dst: str, dir_fd: int) -> None:
+    """Rename within a directory."""
+    rename(src, dst, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+
 def move(src: str, dst: str, dir_fd: int) -> None:
     """Rename the exact `src` to a `dst` that nobody else can make; FileNotFoundError if `src` is not there.
 
@@ -194,6 +207,14 @@ def exists(name: str, dir_fd: int) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def is_file(name: str, dir_fd: int) -> bool:
+    """Whether there is a regular file of that name: nothing else is ever a message."""
+    try:
+        return S_ISREG(stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def size_of(name: str, dir_fd: int) -> int:
@@ -292,7 +313,17 @@ def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
         yield from found
 
 
-def _close_quietly(fd: int) -> None:
+def names_in(name: str, dir_fd: int) -> list[str]:
+    """Return the bare names in a directory, for who needs nothing else."""
+    fd = open(name, DIRECTORY, dir_fd=dir_fd)
+    try:
+        return listdir(fd)
+    finally:
+        close(fd)
+
+
+def close_quietly(fd: int) -> None:
+    """Close what was only read, or what failed already: an error here says nothing more."""
     try:
         close(fd)
     except OSError:  # an earlier error is on its way and says more
@@ -311,7 +342,7 @@ def copy_out(source: BinaryIO, path: str) -> None:
         remove_path(path)
         raise
     finally:
-        _close_quietly(fd)
+        close_quietly(fd)
 
 
 def remove_path(path: str) -> None:

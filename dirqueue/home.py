@@ -6,11 +6,12 @@ Everything is done relative to the descriptor, so a queue that is renamed while 
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
 from dirqueue import fs, mounts
-from dirqueue.clock import Clock
+from dirqueue.clock import Clock, OwnClock
 from dirqueue.errors import QueueNotFound, access_error
 
 #: Reserved space, given up when a claim meets a full disk.
@@ -20,9 +21,14 @@ BALLAST = ".ballast"
 class Home:
     """An open queue directory; made when first written to."""
 
+    fd = -1
+
     def __init__(self, path: str, *, create: bool = True) -> None:
-        self.path = path
+        # Absolute, so that it stays the same queue when the process changes its directory.
+        self.path = os.path.abspath(path)
         self.create = create
+        #: Whether the format is somebody else's: then nothing may lie in the directory but its own names.
+        self.foreign = False
         self.fd = -1
         self.mount: mounts.Mount
         self.clock: Clock
@@ -30,6 +36,10 @@ class Home:
 
     def __repr__(self) -> str:
         return f"Home({self.path!r})"
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            fs.close_quietly(self.fd)
 
     def find(self) -> bool:
         """Open the directory if it is there; whether it is."""
@@ -44,10 +54,20 @@ class Home:
                 return False
             except OSError as error:
                 raise access_error(self.path, "open the queue", error) from error
-            self.mount = mounts.of(fd, self.path)
-            self.clock = Clock(fd)
+            try:
+                self.mount = mounts.of(fd, self.path)
+            except OSError as error:
+                fs.close_quietly(fd)
+                raise access_error(self.path, "open the queue", error) from error
+            self.clock = OwnClock(fd) if self.foreign else Clock(fd)
             self.fd = fd
         return True
+
+    def lend(self) -> None:
+        """Keep no file of ours in here from now on."""
+        self.foreign = True
+        if self.fd >= 0:
+            self.clock = OwnClock(self.fd)
 
     def need(self) -> None:
         """Open the directory; QueueNotFound if it is not there."""
@@ -93,6 +113,11 @@ class Home:
         self.keep_ballast()
         self.sync_parent()
 
+    def learn(self, mtime_ns: int) -> None:
+        """Take note of the time that the server gave a file just now (NFS: its clock is not ours)."""
+        if isinstance(self.clock, OwnClock):
+            self.clock.learn(mtime_ns)
+
     def sync_parent(self) -> None:
         """Make the name of the queue itself durable."""
         try:
@@ -102,7 +127,7 @@ class Home:
 
     def keep_ballast(self) -> None:
         """Reserve a little space for bad times. No room, or no right, is no error: it is only a reserve."""
-        if not self.mount.ballast or fs.exists(BALLAST, self.fd):
+        if self.foreign or not self.mount.ballast or fs.exists(BALLAST, self.fd):
             return
         try:
             fd = fs.open(BALLAST, fs.CREATE, fs.FILE_MODE, dir_fd=self.fd)
@@ -115,9 +140,32 @@ class Home:
         finally:
             fs.close(fd)
 
+    def move(self, src: str, dst: str) -> None:
+        """Rename the exact `src` to a name that nobody else can make; a full disk costs only the ballast."""
+        rename = fs.move if self.mount.remote else fs.rename_in
+        try:
+            rename(src, dst, self.fd)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.drop_ballast():
+                raise
+            rename(src, dst, self.fd)
+
+    def removed(self) -> bool:
+        """Whether the open directory is not in the filesystem any more: it lists as empty then."""
+        try:
+            return fs.fstat(self.fd).st_nlink == 0
+        except OSError as error:
+            return error.errno == errno.ESTALE
+
     def drop_ballast(self) -> bool:
         """Give the reserve up; whether there was one."""
-        return fs.discard(BALLAST, self.fd)
+        if self.foreign or not fs.discard(BALLAST, self.fd):
+            return False
+        try:
+            fs.syncfs(self.fd)  # btrfs gives freed space away only after it has committed
+        except (OSError, NotImplementedError):
+            pass
+        return True
 
     def sync(self, directory: str = ".") -> None:
         """Make the names in the queue, or in a directory of it, durable."""
@@ -131,7 +179,7 @@ class Home:
         with self._lock:
             fd, self.fd = self.fd, -1
         if fd >= 0:
-            fs.close(fd)
+            fs.close_quietly(fd)
 
 
 def not_found(path: str) -> QueueNotFound:

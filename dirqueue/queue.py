@@ -6,32 +6,21 @@ Layer: public objects.  Everything on disk is done by the layout; here are argum
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
-from dirqueue import codecs, fs
+from dirqueue import codecs, created
 from dirqueue import settings as settings_
 from dirqueue.codecs import Codec
-from dirqueue.errors import (
-    CodecError,
-    Empty,
-    Full,
-    MessageNotFound,
-    MessageTooLarge,
-    QueueError,
-    SettingsError,
-    access_error,
-)
+from dirqueue.errors import CodecError, Empty, Full, MessageTooLarge, SettingsError
 from dirqueue.home import Home, not_found
 from dirqueue.layouts import open_layout
-from dirqueue.layouts.base import Held, Layout, Purged, refuse
+from dirqueue.layouts.base import Held, Layout, refuse
 from dirqueue.lease import Lease
-from dirqueue.message import STATES, Message
-from dirqueue.names import MAX_PRIORITY
-from dirqueue.settings import Settings, check_seconds
-from dirqueue.stats import Stats, count
+from dirqueue.names import check_priority
+from dirqueue.settings import Settings, check_count, check_seconds
+from dirqueue.upkeep import Upkeep
 from dirqueue.waiting import Waiter
 
 T = TypeVar("T")
@@ -41,7 +30,7 @@ Q = TypeVar("Q", bound="Queue[Any]")
 TRUST_ROOM = 4
 
 
-class Queue(Generic[T]):
+class Queue(Upkeep[T]):
     """A work queue that is the directory at `path`; made by the first put, or by `Queue.create` with settings."""
 
     @overload
@@ -86,7 +75,9 @@ class Queue(Generic[T]):
         home = Home(self.path, create=create)
         if not home.find() and not create:
             raise not_found(self.path)
-        self.settings: Settings = settings_.build(settings, _stored(home), f"{self.path}/{settings_.FILE}")
+        self.settings: Settings = settings_.build(
+            settings, created.stored(home), f"{self.path}/{settings_.FILE}"
+        )
         self._layout: Layout = open_layout(home, self.settings)
         self._room = 0
         # Bound once: these are looked up for every message.
@@ -97,23 +88,7 @@ class Queue(Generic[T]):
     def create(cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> Self:
         """Make a queue with settings that everybody who opens it will get; an error if one with others is there."""
         where = check_path(path)
-        text = settings_.dumps(settings)
-        home = Home(where)
-        home.make()
-        stored = _stored(home)
-        asked = settings_.loads(text)
-        if stored is None and asked:
-            if any(True for _ in open_layout(home, settings_.build({})).entries()):
-                raise QueueError(
-                    f"{where!r} is a queue in use without settings: empty it first, or create another",
-                    path=where,
-                )
-            _store(home, text)
-        elif (stored or {}) != asked:
-            raise SettingsError(
-                f"{where!r} was created with {stored or {}}, not with {asked}: use another path"
-            )
-        home.close()
+        created.create(where, settings)
         return cls(where, codec=codec, layout=settings.get("layout", "auto"))
 
     def __repr__(self) -> str:
@@ -153,8 +128,10 @@ class Queue(Generic[T]):
         settings = self.settings
         if 0 < settings.max_size < len(data):
             raise too_large(len(data), settings.max_size)
-        if delay:
+        if delay != 0:
             self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         if priority is not None or settings.priorities:
             priority = self._check_priority(priority)
         if settings.max_messages:
@@ -170,7 +147,13 @@ class Queue(Generic[T]):
         timeout: float | None = None,
     ) -> list[str]:
         """Put many messages that become visible all at once, or not at all; return their ids."""
+        if isinstance(bodies, (str, bytes, bytearray, memoryview)):
+            raise SettingsError(
+                f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
+            )
         self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             bodies = list(bodies)
@@ -196,6 +179,8 @@ class Queue(Generic[T]):
         With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
         """
         self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             self._wait_for_room(1, timeout)
@@ -212,10 +197,8 @@ class Queue(Generic[T]):
         return data
 
     def _check_delay(self, delay: float) -> None:
-        if delay:
-            check_seconds("delay", delay)
-            if "delay" in self._layout.lacks:
-                refuse(self._layout, "delay", "delay a message")
+        if check_seconds("delay", delay) and "delay" in self._layout.lacks:
+            refuse(self._layout, "delay", "delay a message")
 
     def _check_priority(self, priority: int | None) -> int | None:
         if not self.settings.priorities:
@@ -228,11 +211,7 @@ class Queue(Generic[T]):
             )
         if priority is None:
             return self.settings.default_priority
-        if type(priority) is not int or not 1 <= priority <= MAX_PRIORITY:
-            raise SettingsError(
-                f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {priority!r:.60}"
-            )
-        return priority
+        return check_priority(priority)
 
     def _wait_for_room(self, wanted: int, timeout: float | None) -> None:
         """Wait until so many fit. RACE: others put too, so the limit is kept to within what they put meanwhile."""
@@ -240,7 +219,7 @@ class Queue(Generic[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
-        with Waiter(self._layout, timeout) as waiter:
+        with Waiter(self._layout, timeout, for_room=True) as waiter:
             while True:
                 free = limit - self._layout.count()
                 if free >= wanted:
@@ -261,11 +240,11 @@ class Queue(Generic[T]):
             lease: Seconds to hold it; the queue's setting if None.
         """
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
         while True:
             held = self._layout.claim(seconds)
             if held is None:
-                if timeout is not None:
-                    timeout = check_seconds("timeout", timeout)
                 held = None if timeout == 0 else self._wait(seconds, timeout)
                 if held is None:
                     raise self._empty(timeout)
@@ -313,8 +292,7 @@ class Queue(Generic[T]):
 
     def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
         """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
-        if type(n) is not int or n < 1:
-            raise SettingsError(f"n must be a whole number of at least 1, not {n!r:.60}")
+        check_count("n", n, 1)
         leases = [self.get(timeout=timeout, lease=lease)]
         while len(leases) < n:
             try:
@@ -327,6 +305,8 @@ class Queue(Generic[T]):
         self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
     ) -> Iterator[Lease[T]]:
         """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
+        if limit is not None:
+            check_count("limit", limit)
         done = 0
         while limit is None or done < limit:
             try:
@@ -335,51 +315,6 @@ class Queue(Generic[T]):
                 return
             done += 1
             yield claimed
-
-    # --- looking -------------------------------------------------------------------------------------------
-
-    def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Message[T]]:
-        """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
-        if state not in STATES or state == "new":
-            raise SettingsError(f"state must be one of {', '.join(STATES[1:])}, not {state!r:.60}")
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise SettingsError(f"limit must be a whole number of at least 0, not {limit!r:.60}")
-        found = (entry for entry in self._layout.entries((state,)) if entry.state == state)
-        if limit is None:
-            chosen = sorted(found, key=_age)
-        else:
-            import heapq
-
-            chosen = heapq.nsmallest(limit, found, key=_age)
-        return (Message(entry, self._layout, self._codec) for entry in chosen)
-
-    def message(self, id: str) -> Message[T]:
-        """Return the message of that id in whatever state; MessageNotFound if there is none."""
-        entry = self._layout.find(self._layout.check_id(id))
-        if entry is None:
-            raise MessageNotFound(f"there is no message {id} in {self.path!r}", message_id=id)
-        return Message(entry, self._layout, self._codec)
-
-    def stats(self) -> Stats:
-        """Count the messages by state: one pass over the names, a snapshot."""
-        try:
-            return count(self._layout)
-        except OSError as error:
-            raise self._failed("count", error) from error
-
-    def __len__(self) -> int:
-        """Messages that are waiting or held."""
-        try:
-            return self._layout.count()
-        except OSError as error:
-            raise self._failed("count", error) from error
-
-    def __bool__(self) -> bool:
-        """A queue is true, empty or not: `if queue` asks whether there is one."""
-        return True
-
-    def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
-        return error if isinstance(error, QueueError) else access_error(self.path, doing, error)
 
     # --- the dead and the done -----------------------------------------------------------------------------
 
@@ -404,79 +339,6 @@ class Queue(Generic[T]):
             max_attempts=0,
         )
 
-    def redrive(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        match: str | None = None,
-        limit: int | None = None,
-        dry_run: bool = False,
-        progress: Callable[[], None] | None = None,
-    ) -> list[str]:
-        """Make dead messages ready again with their attempts reset; return the ids that were.
-
-        Args:
-            ids: These only (one id or several); all if None.
-            match: Only those whose error this regular expression finds.
-            limit: At most so many, the oldest first.
-            dry_run: Change nothing, return what would be.
-            progress: Called once per message.
-        """
-        if "dead" in self._layout.lacks:
-            refuse(self._layout, "dead", "redrive dead messages")
-        wanted = (
-            None
-            if ids is None
-            else {self._layout.check_id(id) for id in ([ids] if isinstance(ids, str) else ids)}
-        )
-        try:
-            pattern = re.compile(match) if match is not None else None
-        except re.error as error:
-            raise SettingsError(f"match={match!r:.60} is not a regular expression: {error}") from None
-        driven: list[str] = []
-        for message in self.peek("dead"):
-            if limit is not None and len(driven) >= limit:
-                break
-            if wanted is not None and message.id not in wanted:
-                continue
-            if pattern is not None and not pattern.search(message.error or ""):
-                continue
-            if dry_run or self._layout.redrive(message.entry):
-                driven.append(message.id)
-            if progress:
-                progress()
-        if wanted is not None and len(wanted) == 1 and not driven and pattern is None:
-            raise MessageNotFound(f"there is no dead message {ids} in {self.path!r}", message_id=str(ids))
-        return driven
-
-    # --- cleaning ------------------------------------------------------------------------------------------
-
-    def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
-        """Remove what crashes and time left behind; safe beside everything, never needed for correctness."""
-        from dirqueue.purge import purge
-
-        return purge(self._layout, progress)
-
-    def clear(self) -> int:
-        """Remove the messages kept in done/; how many."""
-        return self._remove(("done",))
-
-    def flush(self) -> int:
-        """Remove every message in every state, held ones too (their holders get LeaseLost); how many."""
-        return self._remove(("ready", "delayed", "leased", "dead", "done"))
-
-    def _remove(self, states: tuple[str, ...]) -> int:
-        gone = sum(
-            self._layout.remove(entry) for entry in self._layout.entries(states) if entry.state in states
-        )
-        if gone and self.settings.sync:
-            self._layout.home.sync()
-        return gone
-
-
-def _age(entry: Any) -> tuple[int, int, str]:
-    return entry.priority or 0, entry.put, entry.id
-
 
 def too_large(size: int, limit: int) -> MessageTooLarge:
     """Return the error for a body above max_size."""
@@ -495,24 +357,3 @@ def check_path(path: str | os.PathLike[str]) -> str:
     if not text or "\0" in text:
         raise SettingsError(f"{text!r:.60} cannot be a path: it is empty or holds a NUL")
     return text
-
-
-def _stored(home: Home) -> dict[str, Any] | None:
-    """Return what the queue was created with."""
-    if not home.find():
-        return None
-    try:
-        text = fs.read_file(settings_.FILE, home.fd)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise access_error(os.path.join(home.path, settings_.FILE), "read", error) from error
-    return settings_.loads(text, os.path.join(home.path, settings_.FILE))
-
-
-def _store(home: Home, text: bytes) -> None:
-    try:
-        fs.replace_file(settings_.FILE, text, home.fd, sync=True)
-        home.sync()
-    except OSError as error:
-        raise access_error(home.path, "create", error) from error

@@ -16,7 +16,7 @@ from dirqueue import fs, names
 from dirqueue.errors import QueueError, QueueNotFound, access_error
 from dirqueue.home import BALLAST
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native.scan import CLOCK, DEAD, DONE
+from dirqueue.layouts.native.scan import DEAD, DONE, TEMPORARY
 from dirqueue.names import CONTAINERS, DELAYED, LEASED, READY, STAGING
 from dirqueue.settings import FILE
 
@@ -127,10 +127,10 @@ def strangers(layout: Layout, limit: int = 3) -> list[str]:
     """Return the first few entries of a queue that are not dirqueue's, or not its to delete."""
     fd = layout.home.fd
     found = [name for name in NESTS if fs.exists(name, fd) and any(True for _ in fs.listing(name, fd))]
-    for entry in layout.entries(("foreign",)):
+    for entry in layout.entries():
         if len(found) >= limit:
             break
-        if entry.state == "foreign":
+        if entry.state == "foreign" and entry.place not in PLAIN:
             found.append(entry.place)
     return found
 
@@ -178,7 +178,7 @@ def _sweep(directory: str, fd: int) -> int:
                 gone += _sweep(path, fd)
                 fs.remove_directory(path, fd)
         elif entry.is_file(follow_symlinks=False):
-            ours = parsed or (directory == "." and (name in PLAIN or CLOCK.fullmatch(name)))
+            ours = parsed or (directory == "." and (name in PLAIN or TEMPORARY.fullmatch(name)))
             if ours and fs.discard(path, fd) and parsed:
                 gone += parsed.kind in (READY, DELAYED, LEASED)
     return gone
@@ -186,7 +186,8 @@ def _sweep(directory: str, fd: int) -> int:
 
 def _remove_all(layout: Layout) -> int:
     gone = sum(layout.remove(entry) for entry in layout.entries() if entry.state not in ("foreign", "new"))
-    fs.discard(FILE, layout.home.fd)
+    for name in PLAIN:
+        fs.discard(name, layout.home.fd)
     _hollow(".", layout.home.fd, 2)
     return gone
 

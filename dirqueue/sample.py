@@ -9,6 +9,7 @@ marked. Names that do not fit into the limit in one flat directory are not seen 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from dirqueue.stats import Stats
 
 #: Names that one look reads.
 LIMIT = 20_000
+_DIRECTORIES = CONTAINERS | {names.STAGING}
 LIVE = ("ready", "delayed", "leased", "new", "foreign")
 
 
@@ -94,7 +96,7 @@ def _spread(paths: list[str]) -> Iterator[str]:
     """Yield all paths, the oldest and the newest first, then ever finer in between."""
     if not paths:
         return
-    seen = set()
+    seen: set[int] = set()
     step = max(1, len(paths) - 1)
     while len(seen) < len(paths):
         for index in range(0, len(paths), step):
@@ -110,16 +112,24 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
         for found in fs.listing(prefix or ".", layout.home.fd):
             name = names.parse(found.name)
             if name is None:
-                if prefix or not (found.name in scan.FURNITURE or scan.CLOCK.fullmatch(found.name)):
+                if prefix or not (found.name in scan.FURNITURE or scan.TEMPORARY.fullmatch(found.name)):
                     yield Entry("", "foreign", prefix + found.name, 0)
+            elif not _is_what_it_says(found, name.kind):
+                yield Entry("", "foreign", prefix + found.name, 0)
             elif name.kind in CONTAINERS:
                 inner.append(f"{prefix}{name.text}/")
-            elif name.kind in ("ready", "delayed", "leased", "new"):
-                yield scan.entry_of(name, prefix, now)
             elif name.kind == names.STAGING:
                 yield Entry(name.id, "new", prefix + name.text, names.micros_of(name.id))
+            elif name.kind in LIVE:
+                yield scan.entry_of(name, prefix, now)
     except (FileNotFoundError, NotADirectoryError):
         return  # RACE: emptied and removed meanwhile
+
+
+def _is_what_it_says(found: os.DirEntry[str], kind: str) -> bool:
+    if kind in _DIRECTORIES:
+        return found.is_dir(follow_symlinks=False)
+    return found.is_file(follow_symlinks=False)
 
 
 def _stats(layout: Layout, live: list[Entry], counts: dict[str, float], factor: float) -> Stats:

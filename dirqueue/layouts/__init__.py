@@ -5,30 +5,105 @@ Layer: layouts.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import re
+from collections.abc import Container
+from typing import Any
 
-from dirqueue.errors import LayoutError
+from dirqueue import fs
+from dirqueue.errors import LayoutError, access_error
 from dirqueue.home import Home
 from dirqueue.layouts.base import Layout
 from dirqueue.settings import Settings
 
 _MODULES = {
     "native": ("dirqueue.layouts.native", "Native"),
+    "vsqs": ("dirqueue.layouts.vsqs", "Vsqs"),
+    "dirq-simple": ("dirqueue.layouts.dirq_simple", "DirqSimple"),
+    "dirq-normal": ("dirqueue.layouts.dirq_normal", "DirqNormal"),
+    "null": ("dirqueue.layouts.null", "Null"),
 }
+#: COMPAT: what the programs of a format take for granted, unless somebody asks for something else.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "dirq-simple": {"lease": 600.0, "stale": 300.0},
+    "dirq-normal": {"lease": 600.0, "stale": 300.0},
+}
+#: Formats with a place for queue.json.
+KEEPS_SETTINGS = frozenset(("native", "vsqs"))
+
+#: How many names are looked at, at most, to tell the format of a directory.
+ENOUGH = 10_000
+_DIRQ = re.compile(r"[0-9a-f]{8}")
+_VSQS = re.compile(r"([1-9][0-9]{12}|[1-9][0-9]{15})(\.([1-9][0-9]{12}|[1-9][0-9]{15}|new))?")
+_NATIVE = re.compile(
+    r"[1-9][0-9]{24,33}(\..*)?|[1-9][0-9]{12,33}\.(batch|batch\.new|slice|error)|(.*\.){3}.*"
+)
+_NORMAL = frozenset(("temporary", "obsolete"))
 
 
-def open_layout(home: Home, settings: Settings) -> Layout:
-    """Return the layout that the settings name or, with "auto", the one that the directory is written in."""
+def open_layout(home: Home, settings: Settings, given: Container[str] = ()) -> Layout:
+    """Return the layout that the settings name or, with "auto", the one that the directory is written in.
+
+    `given` are the settings that somebody asked for: what nobody did is as the format's own programs have it.
+    """
     name = settings.layout
     if name == "auto":
         name = detect(home)
-    if name not in _MODULES:
-        raise LayoutError(f"the layout {name!r} is not in this version of dirqueue", path=home.path)
+    if name in _DEFAULTS:
+        usual = {key: value for key, value in _DEFAULTS[name].items() if key not in given}
+        settings = dataclasses.replace(settings, **usual)
     module, cls = _MODULES[name]
     layout: Layout = getattr(importlib.import_module(module), cls)(home, settings)
     return layout
 
 
 def detect(home: Home) -> str:
-    """Return the layout that a directory is written in; an empty or missing one is native."""
-    return "native"
+    """Return the layout that a directory is written in; an empty or missing one is native.
+
+    Raises:
+        LayoutError: names of different formats lie side by side.
+    """
+    if not home.find():
+        return "native"
+    shown: dict[str, str] = {}
+    try:
+        for count, entry in enumerate(fs.listing(".", home.fd)):
+            kind = _kind(entry.name, directory=entry.is_dir)
+            if kind:
+                shown.setdefault(kind, entry.name)
+            if count > ENOUGH:
+                break
+    except OSError as error:
+        raise access_error(home.path, "look into", error) from error
+    return _decide(home.path, shown)
+
+
+def _kind(name: str, directory: Any) -> str:
+    """Return the format that a name belongs to, or nothing."""
+    if len(name) == 25 or name == "queue.json":
+        return "native" if name == "queue.json" or (name.isascii() and name.isdigit()) else ""
+    if name in _NORMAL:
+        return "dirq-normal" if directory(follow_symlinks=False) else ""
+    if _DIRQ.fullmatch(name):
+        return "dirq" if directory(follow_symlinks=False) else ""
+    if _VSQS.fullmatch(name):
+        return "" if directory(follow_symlinks=False) else "vsqs"
+    return "native" if _NATIVE.fullmatch(name) and name[0].isdigit() else ""
+
+
+def _decide(path: str, shown: dict[str, str]) -> str:
+    if "dirq" in shown:
+        # Both formats of dirq have such directories; only one has the other two beside them.
+        kind = "dirq-normal" if "dirq-normal" in shown else "dirq-simple"
+        shown.setdefault(kind, shown.pop("dirq"))
+    if "native" in shown:
+        shown.pop("vsqs", None)  # the native layout reads what VSQS programs put into its directory
+    if len(shown) > 1:
+        (one, first), (two, second) = sorted(shown.items())[:2]
+        raise LayoutError(
+            f"{path!r} is a mixture: {first!r} is of the layout {one}, {second!r} of {two}; "
+            f"move one of them elsewhere, or name the layout that is meant",
+            path=path,
+        )
+    return next(iter(shown), "native")

@@ -58,7 +58,7 @@ def test_a_late_ack_of_what_nobody_took_counts(queue):
 
 
 def test_an_ack_after_flush_is_refused(make_queue, needs):
-    """flush takes held messages too; their holders are told."""
+    """Flush takes held messages too; their holders are told."""
     needs("fencing")
     queue = make_queue()
     queue.put(b"x")
@@ -86,7 +86,7 @@ def test_a_long_body_not_read_before_ack_is_said_to_be_gone(queue):
 
 
 def test_a_lease_outlives_the_queue_object_being_closed(queue):
-    """close lets go of a descriptor; the next use opens it again."""
+    """Close lets go of a descriptor; the next use opens it again."""
     queue.put(b"x" * 200_000)
     lease = queue.get(timeout=0)
     queue.close()

@@ -60,7 +60,7 @@ def test_a_missing_directory_is_an_empty_queue(queue, tmp_path):
 
 
 def test_a_timeout_is_waited_for(queue):
-    """get gives up after its timeout, not before."""
+    """Get gives up after its timeout, not before."""
     queue.put(b"x")
     drain(queue)
     began = time.monotonic()
@@ -70,7 +70,7 @@ def test_a_timeout_is_waited_for(queue):
 
 
 def test_a_waiting_get_sees_a_put(make_queue):
-    """get waits until somebody else puts."""
+    """Get waits until somebody else puts."""
     getter, putter = make_queue(), make_queue()
     putter.put(b"gone")
     drain(getter)
@@ -94,7 +94,7 @@ def test_a_waiting_get_sees_a_queue_being_made(make_queue):
 
 
 def test_a_waiting_get_sees_a_lease_end(make_queue):
-    """get wakes when a dead consumer's lease runs out."""
+    """Get wakes when a dead consumer's lease runs out."""
     queue = make_queue()
     queue.put(b"x")
     queue.get(timeout=0, lease=SHORT)  # and its holder is never heard of again
@@ -123,7 +123,7 @@ def test_get_many_takes_what_is_there(queue):
 
 
 def test_consume_yields_until_idle(queue):
-    """consume is a loop over leases that ends when nothing comes."""
+    """Consume is a loop over leases that ends when nothing comes."""
     for n in range(5):
         queue.put(f"{n}")
     seen = []
@@ -135,7 +135,7 @@ def test_consume_yields_until_idle(queue):
 
 
 def test_consume_stops_at_its_limit(queue):
-    """limit leases are yielded, not one more is claimed."""
+    """Limit leases are yielded, not one more is claimed."""
     for _ in range(5):
         queue.put(b"x")
     leases = list(queue.consume(timeout=0, limit=2))
@@ -159,7 +159,7 @@ def test_the_lease_says_what_it_holds(queue):
 
 
 def test_the_first_delivery_is_attempt_one(queue, needs):
-    """attempts counts deliveries, this one included."""
+    """Attempts counts deliveries, this one included."""
     needs("attempts")
     queue.put(b"x")
     assert queue.get(timeout=0).message.attempts == 1
@@ -219,7 +219,7 @@ def test_a_number_that_cannot_be_is_refused(queue, n):
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "2", True])
 def test_a_limit_that_cannot_be_is_refused(queue, limit):
-    """consume's limit is a whole number."""
+    """Consume's limit is a whole number."""
     queue.put(b"x")
     with pytest.raises(SettingsError, match="limit"):
         list(queue.consume(timeout=0, limit=limit))

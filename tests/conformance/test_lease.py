@@ -10,7 +10,7 @@ from dirqueue import Empty, LeaseLost, Reject, Release, Retry, SettingsError
 
 
 def test_a_block_that_succeeds_acknowledges(queue):
-    """with lease as message: ack at the end."""
+    """With lease as message: ack at the end."""
     queue.put(b"x")
     with queue.get(timeout=0) as message:
         assert message.body == b"x"

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from kit import PATIENCE, drain, files, replaced, wait_until
@@ -11,7 +12,7 @@ from dirqueue import fs
 
 
 def test_a_clean_queue_stays_as_it_is(make_queue, needs):
-    """purge touches no message in any state, and is idempotent."""
+    """Purge touches no message in any state, and is idempotent."""
     needs("delay", "dead")
     queue = make_queue(stale=0)
     for _ in range(4):
@@ -206,7 +207,7 @@ def test_purge_beside_traffic_loses_nothing(make_queue):
 
 @pytest.mark.parametrize("state", ["clear", "flush"])
 def test_clear_takes_the_done_and_flush_takes_all(native, state):
-    """clear is for history; flush empties everything."""
+    """Clear is for history; flush empties everything."""
     queue = native(keep_done=True)
     for _ in range(6):
         queue.put(b"x")
@@ -247,3 +248,20 @@ def test_a_purge_that_may_not_is_an_error_that_says_so(native):
 
     with replaced(fs, scandir=refuse), pytest.raises(OSError, match="no permission"):
         queue.purge()
+
+
+def test_a_consumer_removes_stale_leftovers_in_passing(make_queue):
+    """Cron is a comfort, not a need: what is stale goes when somebody looks, what is fresh stays."""
+    queue = make_queue(stale=60)
+    if queue.layout != "native":
+        pytest.skip(f"{queue.layout} leaves this to purge")
+    queue.put(b"a")
+    old, young = "1700000000000000123456789", str(time.time_ns() // 1000) + "123456789"
+    for id in (old, young):
+        (Path(queue.path) / f"{id}.new").write_bytes(b"half")
+        (Path(queue.path) / f"{id}.batch.new").mkdir()
+    for path in Path(queue.path).glob(f"{old}*"):
+        os.utime(path, (1, 1))
+    queue.get(timeout=0).ack()
+    left = sorted(path.name for path in Path(queue.path).glob("*new"))
+    assert left == [f"{young}.batch.new", f"{young}.new"]

@@ -44,7 +44,7 @@ def test_the_directory_is_made_by_the_first_put(make_queue, tmp_path):
 
 
 def test_ids_are_different_and_increase(queue, needs):
-    """put returns ids in the order of the puts."""
+    """Put returns ids in the order of the puts."""
     needs("order")
     ids = [queue.put(b"x") for _ in range(50)]
     assert len(set(ids)) == 50
@@ -66,7 +66,7 @@ def test_a_put_is_visible_to_other_clients_at_once(make_queue):
 
 
 def test_a_durable_put_is_the_same(make_queue):
-    """sync changes when it is safe, not what is there."""
+    """Sync changes when it is safe, not what is there."""
     queue = make_queue(sync=True)
     queue.put(b"a")
     queue.put_many([b"b", b"c"])

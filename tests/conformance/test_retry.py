@@ -102,7 +102,7 @@ def test_no_limit_of_attempts(make_queue, needs):
 
 
 def test_a_released_message_comes_again_uncounted(queue):
-    """release is no failure: at once, and the attempt is given back."""
+    """Release is no failure: at once, and the attempt is given back."""
     id = queue.put(b"x")
     for _ in range(10):
         lease = queue.get(timeout=PATIENCE)
@@ -123,7 +123,7 @@ def test_a_release_after_a_failure_keeps_the_count(queue, needs):
 
 
 def test_a_rejected_message_is_dead(queue, needs):
-    """reject says never again, and why."""
+    """Reject says never again, and why."""
     needs("dead")
     id = queue.put(b"x")
     lease = queue.get(timeout=0)

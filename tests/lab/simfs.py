@@ -6,6 +6,7 @@ With `lossy`, a call may be done twice, as when a network filesystem loses the f
 """
 
 import errno
+import itertools
 import os
 import stat
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ from types import SimpleNamespace
 MOUNT = "/sim"
 DEVICE = 99
 ROOT = 1
+#: Descriptors: never one of a real file, never the same in two worlds.
+NUMBERS = itertools.count(10**9)
 
 
 class Inode:
@@ -117,7 +120,7 @@ class SimFS:
 
     #: Every call that a package may bind; the seam refuses one that is not here.
     CALLS = frozenset(
-        "close fallocate fstat fsync link listdir lstat mkdir open read rename rename_noreplace rmdir scandir stat "
+        "close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename rename_noreplace rmdir scandir stat "
         "syncfs unlink utime write".split()
     )
 
@@ -130,7 +133,6 @@ class SimFS:
         self._count = ROOT
         self.root = Inode(ROOT, stat.S_IFDIR | 0o755, now())
         self._handles = {}
-        self._next = 1000
         self.calls = 0
         table = f"1 1 0:{DEVICE} / {MOUNT} rw - {fstype} {fstype} rw\n".encode()
         self._table = Inode(2, stat.S_IFREG | 0o444, 0)
@@ -222,13 +224,18 @@ class SimFS:
         return self._give(Handle(found, writable=flags & (os.O_WRONLY | os.O_RDWR)))
 
     def _give(self, handle):
-        self._next += 1
-        self._handles[self._next] = handle
-        return self._next
+        fd = next(NUMBERS)
+        self._handles[fd] = handle
+        return fd
 
     def close(self, fd):
         self._handle(fd)
         del self._handles[fd]
+
+    def dup2(self, fd, fd2, inheritable=True):
+        handle = self._handle(fd)
+        self._handles[fd2] = Handle(handle.inode, handle.writable)
+        return fd2
 
     def read(self, fd, size):
         handle = self._handle(fd)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from dirqueue import fs, names
+from dirqueue.errors import access_error
 from dirqueue.home import BALLAST, Home
 from dirqueue.layouts.base import Held, bad_handle, lost
 from dirqueue.message import Entry
@@ -32,7 +33,8 @@ from . import pins
 DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
-CLOCK = re.compile(r"\.clock-[A-Za-z0-9_-]{1,100}")
+#: Files of a moment: a look at the clock, settings about to be published.
+TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,100}")
 #: A part in a batch is as deep as messages lie.
 DEPTH = 2
 _MESSAGES = frozenset((READY, DELAYED, LEASED))
@@ -60,7 +62,8 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
             name = found.name
             parsed = names.parse(name)
             if parsed is None:
-                if prefix or (name not in FURNITURE and not CLOCK.fullmatch(name)):
+                inside = prefix not in ("", f"{DEAD}/", f"{DONE}/")
+                if inside or (name not in FURNITURE and not TEMPORARY.fullmatch(name)):
                     yield Entry("", "foreign", prefix + name, 0)
             elif parsed.kind in CONTAINERS or parsed.kind == STAGING:
                 if not found.is_dir(follow_symlinks=False):
@@ -77,6 +80,8 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
                 assert parsed.kind in (ACKED, ERROR, ERROR_NEW)  # noqa: S101 - notes and tombstones
     except (FileNotFoundError, NotADirectoryError):
         return
+    except OSError as error:
+        raise access_error(home.path, "list", error) from error
     for each in inner:
         if each.count("/") <= DEPTH:
             yield from _directory(home, each, now)
@@ -130,7 +135,7 @@ def find(home: Home, id: str) -> Entry | None:
     """Return where a message is; its plain name is tried before the queue is searched."""
     if not home.find():
         return None
-    if fs.exists(id, home.fd):
+    if fs.is_file(id, home.fd):
         return entry_of(Name(id, READY, id), "", home.clock.now())
     # A name being renamed may be missed by a listing: absence needs a second look.
     for _ in range(2):

@@ -30,7 +30,7 @@ from dirqueue.names import (
 
 from . import batch, pins, scan
 from .publish import SLICE_SECONDS, remove_tree
-from .scan import CLOCK, DEAD, DONE
+from .scan import DEAD, DONE, TEMPORARY
 
 if TYPE_CHECKING:
     from .layout import Native
@@ -49,6 +49,16 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
     purger.twins()
     layout.home.keep_ballast()
     return total
+
+
+def leftovers(layout: Native, prefix: str, found: list[Name]) -> None:
+    """Remove these if they are stale by their own times too."""
+    purger = _Purger(layout, lambda: None)
+    for name in found:
+        if name.kind == STAGING:
+            purger.inner(prefix + name.text, name)
+        else:
+            purger.file(prefix, name)
 
 
 class _Purger:
@@ -71,27 +81,28 @@ class _Purger:
             seen += 1
             name = names.parse(found.name)
             if name is None:
-                if not prefix and CLOCK.fullmatch(found.name) and self._old(found.name):
+                if not prefix and TEMPORARY.fullmatch(found.name) and self._old(found.name):
                     total += Purged(other=fs.discard(found.name, self._fd))
             elif found.is_dir(follow_symlinks=False):
                 if name.kind in CONTAINERS or name.kind == STAGING:
                     inner.append(name)
             elif found.is_file(follow_symlinks=False):
-                if name.attempts:
+                if name.attempts and name.kind != ACKED:
                     tried.add(name.id)
                 if name.kind == ERROR:
                     notes[name.id] = prefix + name.text
                 else:
-                    total += self._file(prefix, name)
+                    total += self.file(prefix, name)
         total += self._orphans(notes, tried)
         bare = seen == total.new + total.other
         for name in inner:
-            total += self._inner(prefix + name.text, name)
+            total += self.inner(prefix + name.text, name)
         if prefix and bare:
             total += self._empty(prefix[:-1])
         return total
 
-    def _file(self, prefix: str, name: Name) -> Purged:
+    def file(self, prefix: str, name: Name) -> Purged:
+        """Remove one file if it is stale; bury a message out of attempts."""
         path = prefix + name.text
         if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
             return Purged(new=fs.discard(path, self._fd))
@@ -106,7 +117,8 @@ class _Purger:
             return Purged(buried=1)
         return Purged()
 
-    def _inner(self, path: str, name: Name) -> Purged:
+    def inner(self, path: str, name: Name) -> Purged:
+        """Clean a directory of messages; remove a staging directory that is stale."""
         if name.kind != STAGING:
             try:
                 return self.directory(path + "/")
@@ -162,7 +174,7 @@ class _Purger:
                 if name.kind == ERROR:
                     notes[name.id] = path
                 elif name.kind == ERROR_NEW:
-                    self._file(f"{state}/", name)
+                    self.file(f"{state}/", name)
                 elif keep and name.kind == DELAYED and name.until < oldest:
                     gone += fs.discard(path, self._fd)
                 else:

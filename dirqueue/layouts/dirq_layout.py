@@ -1,0 +1,211 @@
+"""What the two dirq layouts have in common: claims, their ends, looking, cleaning.
+
+Layer: layouts.  Touches: see simple_store.py and normal_store.py.
+Invariant: an element is removed only by who locked it and finds its lock as it left it.
+Crash: a lock is left, which others honour until its time plus the queue's `lease` is over.
+
+A lock of dirq says when it was taken, not when it ends: how long it is honoured is up to whoever looks. Here that
+is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for longer or shorter moves the time of the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, Protocol
+
+from dirqueue import fs
+from dirqueue.clock import seconds
+from dirqueue.home import Home
+from dirqueue.layouts import dirq_names
+from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.dirq_cursor import NEVER, Cursor
+from dirqueue.layouts.foreign import LOOKS, Foreign
+from dirqueue.message import Entry
+from dirqueue.settings import Settings
+
+_NO_PLACE = "dirq programs count or delete every file that is not theirs"
+LACKS = {
+    "delay": "an element of dirq is visible as soon as it is there",
+    "priority": "dirq orders by the time in the name alone",
+    "attempts": f"there is no place to count deliveries: {_NO_PLACE}",
+    "batch": "elements of dirq become visible one by one",
+    "dead": f"there is no place for dead messages: {_NO_PLACE}",
+    "done": f"there is no place for done messages: {_NO_PLACE}",
+    "fencing": "a lock of dirq has no owner; it is known by its time, which is looked at just before each change",
+    "change": "an element of dirq keeps its name for life, and the name is all there is to change",
+    "watch": "elements appear in sub-directories, so waiting is by polling",
+}
+_LIVE = frozenset(("new", "ready", "leased", "foreign"))
+
+
+class Locks(Protocol):
+    """What a layout needs of the files of its format."""
+
+    sync: bool
+
+    def make(self) -> None: ...
+    def count(self) -> int: ...
+    def directories(self) -> list[str]: ...
+    def ours(self, name: str, token: str) -> bool: ...
+    def locked_at(self, name: str) -> int | None: ...
+    def renew(self, name: str, token: str, shift_ns: int = 0) -> tuple[str, int] | None: ...
+    def unlock(self, name: str) -> bool: ...
+    def remove(self, name: str) -> bool: ...
+    def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]: ...
+
+
+class DirqLayout(Foreign):
+    """A layout over the files of one dirq format."""
+
+    lacks: ClassVar[dict[str, str]] = LACKS
+    _locks: Locks
+    _cursor: Cursor
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        super().__init__(home, settings)
+        self._lease = seconds(settings.lease)
+        self._honoured = self._lease + seconds(settings.margin)
+
+    def create(self) -> None:
+        """Make the directory so that it can be recognised."""
+        self._locks.make()
+
+    def count(self) -> int:
+        return self._locks.count() if self.home.find() else 0
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    def claim(self, seconds_: float) -> Held | None:
+        home = self.home
+        if home.fd < 0 and not home.find():
+            return None
+        now = home.clock.now()
+        shift = seconds(seconds_) - self._lease
+        lock, cursor = self._lock, self._cursor
+        try:
+            for _ in range(LOOKS):
+                lock.acquire()
+                try:
+                    if not cursor.fill(now):
+                        return None
+                    name = cursor.run.pop()
+                finally:
+                    lock.release()
+                held = self._take(name, now, shift)
+                if held is not None:
+                    cursor.misses = 0
+                    return held
+                cursor.missed()
+        except FileNotFoundError:
+            home.reopen()  # the whole queue was removed; there may be another one at its path by now
+            cursor.refresh()
+        except OSError as error:
+            raise self._failed("claim from", error) from error
+        return None
+
+    def _take(self, name: str, now: int, shift: int) -> Held | None:
+        """Lock one element and read it; None if we cannot have it."""
+        raise NotImplementedError
+
+    def wakes_in(self) -> float | None:
+        soonest = self._cursor.soonest
+        if soonest == NEVER or self.home.fd < 0:
+            return None
+        return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
+
+    def ack(self, held: Held) -> None:
+        locks, name = self._locks, held.id
+        try:
+            if not locks.ours(name, held.token) or not locks.remove(name):
+                raise lost(held, "ack")
+            self._cursor.forget(name)
+            if locks.sync:
+                self._sync(name)
+        except OSError as error:
+            raise self._failed("ack a message of", error) from error
+
+    def _sync(self, name: str) -> None:
+        try:
+            self.home.sync(name[:8])
+        except FileNotFoundError:
+            pass  # the emptied directory is gone with its names
+
+    def renew(self, held: Held, seconds_: float) -> None:
+        try:
+            renewed = self._locks.renew(held.id, held.token, (seconds(seconds_) - self._lease) * 1000)
+        except OSError as error:
+            raise self._failed("renew a lease of", error) from error
+        if renewed is None:
+            raise lost(held, "renew")
+        held.token, held.until = renewed[0], renewed[1] + self._lease
+
+    def retry(self, held: Held, delay: float, error: str | None) -> None:
+        """Unlock it. Others may take it at once; we ourselves leave it alone for the delay."""
+        self._unlock(held, "retry")
+        if delay:
+            with self._lock:
+                self._cursor.not_before(held.id, self.home.clock.now() + seconds(delay))
+
+    def release(self, held: Held) -> None:
+        self._unlock(held, "release")
+
+    def _unlock(self, held: Held, doing: str) -> None:
+        try:
+            if not self._locks.ours(held.id, held.token) or not self._locks.unlock(held.id):
+                raise lost(held, doing)
+        except OSError as error:
+            raise self._failed(f"{doing} a message of", error) from error
+        self._cursor.forget(held.id)
+        self._cursor.refresh()
+
+    def entry(self, held: Held) -> Entry:
+        return Entry(held.id, "leased", held.place, dirq_names.micros(held.id), held.until, 1, held.token)
+
+    # --- lookers -------------------------------------------------------------------------------------------
+
+    def check_id(self, id: object) -> str:
+        return dirq_names.check(id)
+
+    def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
+        wanted = frozenset(states) or _LIVE
+        if self.home.find() and not wanted.isdisjoint(_LIVE):
+            for where in fs.names_in(".", self.home.fd):
+                yield from (entry for entry in self._inside(where) if entry.state in wanted)
+
+    def _inside(self, where: str) -> Iterator[Entry]:
+        """Yield what is in one entry of the queue's directory."""
+        raise NotImplementedError
+
+    def _seen(self, name: str) -> Entry:
+        """Return an element as it is now, locked or not."""
+        when = self._locks.locked_at(name)
+        if when is None:
+            return Entry(name, "ready", name, dirq_names.micros(name))
+        return Entry(name, "leased", name, dirq_names.micros(name), when + self._lease, 1)
+
+    def find(self, id: str) -> Entry | None:
+        try:
+            return self._seen(id) if self.home.find() and fs.exists(id, self.home.fd) else None
+        except OSError as error:
+            raise self._failed("look into", error) from error
+
+    # --- changers and cleaners -----------------------------------------------------------------------------
+
+    def remove(self, entry: Entry) -> bool:
+        try:
+            return self._locks.remove(entry.id)
+        except OSError as error:
+            raise self._failed("remove a message of", error) from error
+
+    def purge(self, progress: Callable[[], None] | None = None) -> Purged:
+        if not self.home.find():
+            return Purged()
+        now = self.home.clock.now()
+        new, released, directories = self._locks.purge(
+            (now - seconds(self.settings.stale)) * 1000, (now - self._honoured) * 1000
+        )
+        if progress:
+            progress()
+        if released:
+            self._cursor.refresh()
+        return Purged(new=new, released=released, directories=directories)

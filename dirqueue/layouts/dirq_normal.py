@@ -1,0 +1,174 @@
+"""The dirq-normal layout: `DIR/ELEMENT/`, one file for each piece of data, as Queue and Directory::Queue::Normal do.
+
+Layer: layouts.  Touches: see normal_store.py.  Invariant and crash: see dirq_layout.py.
+
+A body is one message: where the schema has a single piece it is that piece, else a JSON object of all pieces
+(`codec="json"`, or `codec=Schema(...)` for real bytes in binary pieces). Without a schema it is `{"body": "binary"}`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from typing import BinaryIO, ClassVar
+
+from dirqueue import fs
+from dirqueue.clock import seconds
+from dirqueue.errors import CodecError, SettingsError
+from dirqueue.home import Home
+from dirqueue.layouts import dirq_names
+from dirqueue.layouts.base import Held
+from dirqueue.layouts.dirq_cursor import Cursor
+from dirqueue.layouts.dirq_layout import DirqLayout
+from dirqueue.layouts.dirq_simple import check_file
+from dirqueue.layouts.foreign import moved_on
+from dirqueue.layouts.normal_store import OBSOLETE, TEMPORARY, NormalStore
+from dirqueue.layouts.schema import DEFAULT, Schema
+from dirqueue.message import Entry
+from dirqueue.settings import Settings
+
+#: How soon a locked element is tried again: nothing in the directory above it shows that it was unlocked.
+AGAIN_SECONDS = 0.5
+
+
+class DirqNormal(DirqLayout):
+    """Elements are directories."""
+
+    name: ClassVar[str] = "dirq-normal"
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        super().__init__(home, settings)
+        try:
+            self.schema = Schema(settings.schema or DEFAULT)
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+        self.store = self._locks = NormalStore(home, sync=settings.sync, maxelts=settings.maxelts)
+        self.store.keys = tuple(self.schema.types)
+        self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
+
+    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+        files = self._files(data)
+        try:
+            name = self.store.add(files)
+        except OSError as error:
+            raise self._failed("put to", error) from error
+        if self.settings.order != "fifo":
+            self._cursor.refresh()
+        return name
+
+    def _files(self, data: bytes) -> dict[str, bytes]:
+        try:
+            return self.schema.split(data)
+        except ValueError as error:
+            raise CodecError(f"the body does not fit the schema: {error}", message_id="") from error
+
+    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+        """Copy a file in and remove it: an element is a directory, so a rename cannot make one."""
+        try:
+            check_file(path, self.settings)
+            data = fs.read_file(os.path.abspath(path), -1)
+        except OSError as error:
+            raise self._failed(f"put the file {path!r} into", error) from error
+        name = self.put(data)
+        # CRASH: the element and the file are both there; nothing is lost.
+        fs.unlink(path)
+        return name
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    def _take(self, name: str, now: int, shift: int) -> Held | None:
+        store = self.store
+        token = store.take(name)
+        if token is None:
+            token = self._take_over(name, now)
+            if token is None:
+                return None
+        until = now + self._lease
+        if shift:
+            renewed = store.renew(name, token, shift * 1000)
+            if renewed is None:
+                return None
+            until = renewed[1] + self._lease
+        held = Held(name, name, now, until, 1, token)
+        files = store.read(name, self.schema.types)
+        if len(files) < len(self.schema.types) and not store.ours(name, token):
+            return None  # RACE: a late holder removed it while we read, so this is not all of it
+        self._cursor.not_before(name, until)
+        try:
+            held.data = self._join(name, files)
+        except CodecError:
+            # There is no place for dead messages: say so, and leave it alone for a while, so that others get their turn.
+            self.retry(held, self.settings.max_backoff, None)
+            raise
+        return held
+
+    def _join(self, name: str, files: dict[str, bytes]) -> bytes:
+        try:
+            return self.schema.join(files)
+        except (ValueError, StopIteration) as error:
+            raise CodecError(
+                f"the element {name} does not fit the schema: {error}", message_id=name
+            ) from error
+
+    def _take_over(self, name: str, now: int) -> str | None:
+        """Take a stale lock over; one that is not is tried again when it can be stale, or soon."""
+        when = self.store.locked_at(name)
+        if when is None:
+            return None
+        if when + self._honoured <= now:
+            return self.store.steal(name, (now - self._honoured) * 1000)
+        self._cursor.not_before(name, min(when + self._honoured, now + seconds(AGAIN_SECONDS)))
+        return None
+
+    # --- lookers -------------------------------------------------------------------------------------------
+
+    def _inside(self, where: str) -> Iterator[Entry]:
+        volatile = where in (TEMPORARY, OBSOLETE)
+        if not volatile and not dirq_names.DIRECTORY.fullmatch(where):
+            yield Entry("", "foreign", where, 0)
+            return
+        try:
+            found = list(fs.listing(where, self.home.fd))
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            yield Entry("", "foreign", where, 0)
+            return
+        for each in found:
+            place = f"{where}/{each.name}"
+            if not dirq_names.ELEMENT.fullmatch(each.name) or not each.is_dir(follow_symlinks=False):
+                yield Entry("", "foreign", place, 0)
+            elif not volatile:
+                yield self._seen(place)
+            elif where == TEMPORARY:
+                yield Entry(place, "new", place, dirq_names.micros(each.name))
+
+    def load(self, place: str) -> bytes:
+        try:
+            files = self.store.read(place, self.schema.types)
+            if not files and not fs.exists(place, self.home.fd):
+                raise moved_on(place)
+            return self._join(place, files)
+        except OSError as error:
+            raise self._unreachable(place, error) from error
+
+    def stream(self, place: str) -> BinaryIO:
+        return super().stream(self._piece(place)) if self.schema.plain else io.BytesIO(self.load(place))
+
+    def size(self, place: str) -> int:
+        return super().size(self._piece(place)) if self.schema.plain else len(self.load(place))
+
+    def _piece(self, place: str) -> str:
+        return f"{place}/{next(iter(self.schema.types))}"
+
+    def cancel(self, entry: Entry) -> None:
+        self._unclaimed(entry)
+        try:
+            if self.store.take(entry.id) is None:
+                raise moved_on(entry.id)
+            self.store.remove(entry.id)
+            if self.store.sync:
+                self._sync(entry.id)
+        except OSError as error:
+            raise self._failed("cancel a message of", error) from error

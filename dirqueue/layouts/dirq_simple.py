@@ -1,0 +1,149 @@
+"""The dirq-simple layout: `DIR/ELEMENT`, locked by a hard link, as QueueSimple and Directory::Queue::Simple write it.
+
+Layer: layouts.  Touches: see simple_store.py.  Invariant and crash: see dirq_layout.py.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from typing import ClassVar
+
+from dirqueue import fs
+from dirqueue.errors import MessageTooLarge, SettingsError
+from dirqueue.home import Home
+from dirqueue.layouts import dirq_names
+from dirqueue.layouts.base import Held
+from dirqueue.layouts.dirq_cursor import Cursor
+from dirqueue.layouts.dirq_layout import DirqLayout
+from dirqueue.layouts.foreign import moved_on
+from dirqueue.layouts.simple_store import SimpleStore
+from dirqueue.message import Entry
+from dirqueue.settings import Settings
+
+#: A claim does not touch a file that was written within this part of the lease: its lock is that much shorter.
+FRESH = 1 / 20
+
+
+class DirqSimple(DirqLayout):
+    """Elements are files."""
+
+    name: ClassVar[str] = "dirq-simple"
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        super().__init__(home, settings)
+        self.store = self._locks = SimpleStore(home, sync=settings.sync, granularity=settings.granularity)
+        self._fresh_ns = int(self._lease * FRESH) * 1000
+        self._cursor = Cursor(self.store, self.store.look, self._ends, settings.order)
+
+    def create(self) -> None:
+        super().create()
+        if not self.store.directories():
+            self.store.make_directory(dirq_names.directory(self.settings.granularity))
+
+    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+        try:
+            name = self.store.add(data)
+        except OSError as error:
+            raise self._failed("put to", error) from error
+        if self.settings.order != "fifo":
+            self._cursor.refresh()
+        return name
+
+    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+        try:
+            check_file(path, self.settings)
+            return self.store.add_path(path)
+        except OSError as error:
+            raise self._failed(f"put the file {path!r} into", error) from error
+
+    def _take(self, name: str, now: int, shift: int) -> Held | None:
+        stale = self._cursor.stale
+        if stale and name in stale:
+            stale.discard(name)
+            taken = self.store.steal(name, (now - self._honoured) * 1000, shift * 1000)
+        else:
+            taken = self.store.take(name, self._fresh_ns, shift * 1000)
+        if taken is None:
+            return None
+        fd, facts = taken
+        try:
+            data = fs.read(fd, fs.CHUNK)
+        except OSError:
+            self.store.unlock(name)
+            raise
+        finally:
+            fs.close(fd)
+        time_ns = facts.st_mtime_ns
+        held = Held(name, name, now, time_ns // 1000 + self._lease, 1, str(time_ns))
+        if len(data) < fs.CHUNK:
+            held.data = data
+        return held
+
+    def _ends(self, name: str) -> int:
+        """Return when a lock that is there may be taken over."""
+        when = self.store.locked_at(name)
+        return 0 if when is None else when + self._honoured
+
+    def _inside(self, where: str) -> Iterator[Entry]:
+        if not dirq_names.DIRECTORY.fullmatch(where):
+            yield Entry("", "foreign", where, 0)
+            return
+        try:
+            found = list(fs.listing(where, self.home.fd))
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            yield Entry("", "foreign", where, 0)
+            return
+        locked = {each.name[:-4] for each in found if each.name.endswith(dirq_names.LOCK)}
+        for each in found:
+            name, place = each.name, f"{where}/{each.name}"
+            bare, _, suffix = name.partition(".")
+            if not dirq_names.ELEMENT.fullmatch(bare) or not each.is_file(follow_symlinks=False):
+                yield Entry("", "foreign", place, 0)
+            elif name in locked:
+                yield self._seen(place)
+            elif name == bare:
+                yield Entry(place, "ready", place, dirq_names.micros(name))
+            elif suffix == "tmp":
+                yield Entry(place[:-4], "new", place, dirq_names.micros(bare))
+            elif suffix != "lck":
+                yield Entry("", "foreign", place, 0)
+
+    def cancel(self, entry: Entry) -> None:
+        self._unclaimed(entry)
+        try:
+            taken = self.store.take(entry.id, self._fresh_ns)
+            if taken is None:
+                raise moved_on(entry.id)
+            fs.close(taken[0])
+            self.store.remove(entry.id)
+            if self.store.sync:
+                self._sync(entry.id)
+        except OSError as error:
+            raise self._failed("cancel a message of", error) from error
+
+
+def check_file(path: str, settings: Settings) -> None:
+    """Only a plain file becomes a message; it is durable afterwards, where that is asked for."""
+    fd = fs.open(path, fs.READ)
+    try:
+        facts = fs.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise SettingsError(f"{path!r} is not a regular file: put_path moves plain files only")
+        if facts.st_nlink != 1:
+            raise SettingsError(
+                f"{path!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
+            )
+        if 0 < settings.max_size < facts.st_size:
+            raise MessageTooLarge(
+                f"{path!r} has {facts.st_size} bytes; this queue takes at most max_size={settings.max_size}",
+                message_id="",
+                size=facts.st_size,
+                limit=settings.max_size,
+            )
+        if settings.sync:
+            fs.fsync(fd)
+    finally:
+        fs.close(fd)

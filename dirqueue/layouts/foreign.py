@@ -1,0 +1,109 @@
+"""What the formats of other programs have in common: no place for anything but messages.
+
+Layer: layouts.
+Invariant: nothing lies in the directory but names that the other program itself would make.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import threading
+from collections.abc import Iterable
+from datetime import datetime
+from typing import BinaryIO, ClassVar, Self, cast
+
+from dirqueue import fs
+from dirqueue.errors import MessageNotFound, QueueError, access_error
+from dirqueue.home import Home
+from dirqueue.layouts.base import Held, Layout, refuse
+from dirqueue.message import Entry, Failure
+from dirqueue.settings import Settings
+
+#: How many names one claim may try before it says that there is nothing for it.
+LOOKS = 10_000
+#: How many messages that we gave back are remembered, so that we do not take them again before their pause is over.
+REMEMBERED = 10_000
+
+
+class Foreign:
+    """The part of a layout that says no, and the part that is alike in all of them."""
+
+    name: ClassVar[str]
+    lacks: ClassVar[dict[str, str]]
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        home.lend()
+        self.home = home
+        self.settings = settings
+        self._lock = threading.Lock()
+        if settings.priorities:
+            refuse(self._self(), "priority", "order by priority")
+        if settings.keep_done:
+            refuse(self._self(), "done", "keep done messages")
+
+    def _self(self: Self) -> Layout:
+        return cast("Layout", self)
+
+    def put_many(
+        self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
+    ) -> list[str]:
+        refuse(self._self(), "batch", "show many messages at once; put() them one by one")
+
+    def bury(self, held: Held, reason: str) -> None:
+        refuse(self._self(), "dead", "keep a dead message; ack it, or put it into another queue first")
+
+    def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
+        refuse(self._self(), "change", "change a message that waits")
+
+    def redrive(self, entry: Entry) -> bool:
+        refuse(self._self(), "dead", "redrive dead messages")
+
+    def leased_at(self, entry: Entry) -> datetime | None:
+        return None
+
+    def failure(self, entry: Entry) -> Failure | None:
+        return None
+
+    def load(self, place: str) -> bytes:
+        try:
+            return fs.read_file(place, self.home.fd)
+        except OSError as error:
+            raise self._unreachable(place, error) from error
+
+    def stream(self, place: str) -> BinaryIO:
+        try:
+            return io.BufferedReader(io.FileIO(fs.open(place, fs.READ, dir_fd=self.home.fd), "rb"))
+        except OSError as error:
+            raise self._unreachable(place, error) from error
+
+    def size(self, place: str) -> int:
+        try:
+            return fs.size_of(place, self.home.fd)
+        except OSError as error:
+            raise self._unreachable(place, error) from error
+
+    def close(self) -> None:
+        self.home.close()
+
+    def _unreachable(self, id: str, error: OSError) -> Exception:
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return moved_on(id)
+        return access_error(self.home.path, f"read message {id} of", error)
+
+    def _unclaimed(self, entry: Entry) -> None:
+        if entry.state != "ready":
+            raise MessageNotFound(
+                f"cannot cancel {entry.id}: it is {entry.state}, and only an unclaimed message can be",
+                message_id=entry.id,
+            )
+
+    def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
+        return error if isinstance(error, QueueError) else access_error(self.home.path, doing, error)
+
+
+def moved_on(id: str) -> MessageNotFound:
+    """Return the error for a message that is not where it was seen."""
+    return MessageNotFound(
+        f"message {id} is not there any more: it was claimed, finished or changed meanwhile", message_id=id
+    )

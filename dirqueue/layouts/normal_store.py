@@ -1,0 +1,383 @@
+"""The files of dirq's Normal format: a directory for each element, a directory in it for its lock.
+
+    temporary/ELEMENT/        being added           DIR/ELEMENT/          an element; DIR is a counter, not a time
+    obsolete/ELEMENT/         being removed         DIR/ELEMENT/KEY       one piece of its data
+                                                    DIR/ELEMENT/locked/   its lock
+
+Layer: layouts.  Touches: exactly these names, and empty DIR.
+Invariant: a visible element is complete; a lock is taken away only by an atomic rename, and looked at after that.
+Crash: leaves a directory in temporary/ or obsolete/, or a lock that is honoured until it is stale.
+
+The making of `locked` sets the time of the element's directory, and that is the time of the lock. The number and
+the time of `locked` itself tell one holder from the next.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from dirqueue import fs
+from dirqueue.home import Home
+from dirqueue.layouts.dirq_names import element, elements
+from dirqueue.layouts.dirq_store import TRIES, Store, taken
+from dirqueue.layouts.schema import KEY, LOCKED
+
+TEMPORARY, OBSOLETE = "temporary", "obsolete"
+FIRST = "00000000"
+#: How many adds, and for how many seconds, the directory chosen for them is taken for granted.
+TRUST_ADDS = 64
+TRUST_SECONDS = 1.0
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+class NormalStore(Store):
+    """The files of one queue."""
+
+    def __init__(
+        self, home: Home, *, sync: bool, maxelts: int, digit: str = "", umask: int | None = None
+    ) -> None:
+        super().__init__(home, sync=sync, digit=digit, umask=umask)
+        self.maxelts = maxelts
+        #: Files that elements are known to have: removed without a listing.
+        self.keys: tuple[str, ...] = ()
+        self._where = ""
+        self._room = 0
+        self._until = 0.0
+        self._links: bool | None = None
+
+    def make(self) -> None:
+        """Make the queue's directory and the two for what is in between, if they are not there."""
+        super().make()
+        for name in (TEMPORARY, OBSOLETE):
+            self.make_directory(name)
+
+    # --- adding --------------------------------------------------------------------------------------------
+
+    def add(self, files: dict[str, bytes]) -> str:
+        """Write one element; return its name."""
+        if self.home.fd < 0:
+            self.make()
+        for _ in range(TRIES):
+            staging = self._stage(files)
+            if staging is None:
+                continue
+            try:
+                name = self._show(staging)
+            except BaseException:
+                self.discard(staging)
+                raise
+            if name is not None:
+                return name
+        raise taken()
+
+    def _stage(self, files: dict[str, bytes]) -> str | None:
+        """Write the files where nobody reads; None if the directory was taken away under us."""
+        home = self.home
+        staging = f"{TEMPORARY}/{element(self.digit)}"
+        try:
+            fs.mkdir(staging, fs.DIR_MODE, dir_fd=home.fd)
+        except FileExistsError:
+            return None
+        except FileNotFoundError:
+            home.reopen()
+            self.make()
+            return None
+        try:
+            if self.umask is not None:
+                self._chmod(staging, fs.DIR_MODE)
+            for key, data in files.items():
+                fs.create(f"{staging}/{key}", data, home.fd, sync=self.sync)
+                if self.umask is not None:
+                    self._chmod(f"{staging}/{key}", fs.FILE_MODE)
+            if self.sync:
+                home.sync(staging)
+        except FileNotFoundError:
+            # COMPAT: the purge of Python's dirq removes what is in here at any age, as long as it is empty.
+            self.discard(staging)
+            return None
+        except BaseException:
+            self.discard(staging)
+            raise
+        return staging
+
+    def _show(self, staging: str) -> str | None:
+        """Rename a complete element to a visible name; None if it was taken away under us."""
+        fd = self.home.fd
+        for _ in range(TRIES):
+            where = self._insertion()
+            name = f"{where}/{element(self.digit)}"
+            try:
+                fs.rename(staging, name, src_dir_fd=fd, dst_dir_fd=fd)
+            except FileNotFoundError:
+                # RACE: the directory we chose was empty and is purged, or the staged element itself was.
+                self._room = 0
+                if not fs.exists(staging, fd):
+                    return None
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+            else:
+                if self.sync:
+                    self.home.sync(where)
+                return name
+        raise taken()
+
+    def _insertion(self) -> str:
+        """Return the directory to add to: the last one, or the next if that is full."""
+        if self._room > 0 and time.monotonic() < self._until:
+            self._room -= 1
+            return self._where
+        found = self.directories()
+        where = found[-1] if found else FIRST
+        room = self.maxelts - (self._entries(where) if found else 0)
+        if not found or room <= 0:
+            where = f"{int(where, 16) + 1:08x}" if found else where
+            self.make_directory(where)
+            room = self.maxelts
+        self._where, self._room, self._until = (
+            where,
+            min(room, TRUST_ADDS) - 1,
+            time.monotonic() + TRUST_SECONDS,
+        )
+        return where
+
+    def _entries(self, where: str) -> int:
+        """Return about how many elements a directory holds: maxelts is a soft limit, so the link count is enough."""
+        try:
+            links = fs.stat(where, dir_fd=self.home.fd).st_nlink
+            return links - 2 if links > 2 else len(fs.names_in(where, self.home.fd))
+        except FileNotFoundError:
+            return self.maxelts  # purged meanwhile: the next one, so that names go on increasing
+
+    # --- locking -------------------------------------------------------------------------------------------
+
+    def take(self, name: str) -> str | None:
+        """Lock an element; return the token of the lock, or None if we cannot have it."""
+        lock = f"{name}/{LOCKED}"
+        try:
+            fs.mkdir(lock, fs.DIR_MODE, dir_fd=self.home.fd)
+            if self.umask is not None:
+                self._chmod(lock, fs.DIR_MODE)
+        except (FileExistsError, FileNotFoundError, NotADirectoryError):
+            return None
+        return self.token(name)
+
+    def token(self, name: str) -> str | None:
+        """Return what tells the lock that is there from any other; None if there is none."""
+        try:
+            facts = fs.stat(f"{name}/{LOCKED}", dir_fd=self.home.fd, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return f"{facts.st_ino}-{facts.st_mtime_ns}"
+
+    def ours(self, name: str, token: str) -> bool:
+        """Whether that lock is still there."""
+        return self.token(name) == token
+
+    def steal(self, name: str, limit_ns: int) -> str | None:
+        """Take over a lock whose time is before the limit; as `take`."""
+        return self.take(name) if self.break_lock(name, limit_ns) else None
+
+    def break_lock(self, name: str, limit_ns: int) -> bool:
+        """Take a stale lock away; whether it was stale.
+
+        RACE: between our look and our hand the holder may unlock and somebody else lock anew. So the lock is first
+        renamed to a name of ours, which only one can do, and looked at again there; a live one is put back.
+        """
+        fd = self.home.fd
+        token = self.token(name)
+        if token is None or not self.older(name, limit_ns):
+            return False
+        spare = f"{TEMPORARY}/{element(self.digit)}"
+        try:
+            fs.rename(f"{name}/{LOCKED}", spare, src_dir_fd=fd, dst_dir_fd=fd)
+            facts = fs.stat(spare, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno in _TAKEN:
+                return False
+            raise
+        if f"{facts.st_ino}-{facts.st_mtime_ns}" == token:
+            fs.remove_directory(spare, fd)
+            return True
+        try:
+            fs.rename_noreplace(spare, f"{name}/{LOCKED}", fd)
+        except (OSError, NotImplementedError):
+            fs.remove_directory(spare, fd)
+        return False
+
+    def older(self, name: str, limit_ns: int) -> bool:
+        """Whether an element's directory was last changed before that time."""
+        try:
+            return fs.stat(name, dir_fd=self.home.fd, follow_symlinks=False).st_mtime_ns < limit_ns
+        except FileNotFoundError:
+            return False
+
+    def locked_at(self, name: str) -> int | None:
+        """Return when a lock was taken or renewed, in microseconds; None if there is none."""
+        try:
+            if self.token(name) is None:
+                return None
+            return fs.stat(name, dir_fd=self.home.fd, follow_symlinks=False).st_mtime_ns // 1000
+        except FileNotFoundError:
+            return None
+
+    def renew(self, name: str, token: str, shift_ns: int = 0) -> tuple[str, int] | None:
+        """Make a lock new; return its token and its time in microseconds, or None if it is not there."""
+        if not self.ours(name, token):
+            return None
+        try:
+            self.touch(name, shift_ns)
+        except FileNotFoundError:
+            return None
+        when = self.locked_at(name)
+        return None if when is None else (token, when)
+
+    def touch(self, name: str, shift_ns: int = 0) -> None:
+        """Set the time of an element to now, or to some time before or after."""
+        fd = self.home.fd
+        if shift_ns:
+            when = time.time_ns() + shift_ns
+            try:
+                fs.utime(name, ns=(when, when), dir_fd=fd, follow_symlinks=False)
+                return
+            except PermissionError:
+                pass  # not our directory: only "now" is allowed
+        fs.utime(name, dir_fd=fd, follow_symlinks=False)
+
+    def unlock(self, name: str) -> bool:
+        """Take the lock away; whether there was one."""
+        try:
+            fs.rmdir(f"{name}/{LOCKED}", dir_fd=self.home.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    # --- reading and removing ------------------------------------------------------------------------------
+
+    def read(self, name: str, keys: dict[str, str]) -> dict[str, bytes]:
+        """Return those of the files that are there."""
+        files = {}
+        for key in keys:
+            try:
+                files[key] = fs.read_file(f"{name}/{key}", self.home.fd)
+            except FileNotFoundError:
+                pass
+        return files
+
+    def remove(self, name: str) -> bool:
+        """Remove an element; False if it is gone already."""
+        return self.removed(name) is not None
+
+    def removed(self, name: str) -> str | None:
+        """Remove an element; return what is left of it (empty if nothing is), or None if it is gone already."""
+        fd = self.home.fd
+        for _ in range(TRIES):
+            obsolete = f"{OBSOLETE}/{element(self.digit)}"
+            try:
+                # CRASH: from here on it is removed; what is left lies in obsolete/ until some purge.
+                fs.rename(name, obsolete, src_dir_fd=fd, dst_dir_fd=fd)
+            except FileNotFoundError:
+                if fs.exists(OBSOLETE, fd):
+                    return None
+                self.make_directory(OBSOLETE)
+            except OSError as error:
+                if error.errno not in _TAKEN:
+                    raise
+            else:
+                return "" if self.discard(obsolete, self.keys) else obsolete
+        raise taken()
+
+    def discard(self, directory: str, keys: tuple[str, ...] = ()) -> bool:
+        """Remove a staged or obsolete element; whether all of it went. What is not dirq's stays."""
+        fd = self.home.fd
+        for key in keys:
+            fs.discard(f"{directory}/{key}", fd)
+        for _ in range(3):
+            # RACE: others may lock, unlock or purge it meanwhile: what they did need not be done.
+            try:
+                fs.remove_directory(f"{directory}/{LOCKED}", fd)
+                if fs.remove_directory(directory, fd) or not fs.exists(directory, fd):
+                    return True
+                for key in fs.names_in(directory, fd):
+                    if KEY.fullmatch(key) and key != LOCKED:
+                        fs.discard(f"{directory}/{key}", fd)
+            except FileNotFoundError:
+                return True
+            except OSError:
+                break  # an error that others will meet too: purge tries again
+        return False
+
+    # --- looking and cleaning ------------------------------------------------------------------------------
+
+    def look(self, where: str) -> tuple[list[str], list[str]]:
+        """Return the elements of a directory; which of them are locked only a try can tell."""
+        return elements(fs.names_in(where, self.home.fd)), []
+
+    def count(self) -> int:
+        """Return how many elements there are, locked or not."""
+        fd = self.home.fd
+        links = self._counts_links()
+        total = 0
+        for where in self.directories():
+            facts = fs.stat(where, dir_fd=fd) if links else None
+            if facts is not None and facts.st_nlink >= 2:
+                total += facts.st_nlink - 2
+            else:
+                total += len(self.elements(where))
+        return total
+
+    def _counts_links(self) -> bool:
+        """Whether this filesystem counts sub-directories in the link count; asked of the queue's own directory."""
+        if self._links is None:
+            inside = sum(each.is_dir(follow_symlinks=False) for each in fs.listing(".", self.home.fd))
+            self._links = inside > 0 and fs.fstat(self.home.fd).st_nlink == inside + 2
+        return self._links
+
+    def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
+        """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
+
+        Returns how many unfinished elements, locks and directories went.
+        """
+        directories = self.directories()
+        gone = self.remove_empty(directories)
+        temporary = locks = 0
+        if old_temporary_ns:
+            temporary = self._purge_volatile(TEMPORARY, old_temporary_ns)
+            temporary += self._purge_volatile(OBSOLETE, old_temporary_ns)
+        if old_lock_ns:
+            locks = sum(self._purge_locks(where, old_lock_ns) for where in directories)
+        return temporary, locks, gone
+
+    def _purge_volatile(self, where: str, limit_ns: int) -> int:
+        gone = 0
+        for name in self.elements(where):
+            path = f"{where}/{name}"
+            if self._all_older(path, limit_ns):
+                gone += self.discard(path)
+        return gone
+
+    def _all_older(self, path: str, limit_ns: int) -> bool:
+        """Whether nothing was written in there since: a long write changes the time of the file alone."""
+        try:
+            return self.older(path, limit_ns) and all(
+                self.older(f"{path}/{name}", limit_ns) for name in fs.names_in(path, self.home.fd)
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _purge_locks(self, where: str, limit_ns: int) -> int:
+        links = self._counts_links()
+        fd, stat, broken = self.home.fd, fs.stat, 0
+        for name in self.elements(where):
+            path = f"{where}/{name}"
+            try:
+                facts: os.stat_result = stat(path, dir_fd=fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if facts.st_mtime_ns < limit_ns and not (links and facts.st_nlink == 2):
+                broken += self.break_lock(path, limit_ns)
+        return broken

@@ -1,0 +1,95 @@
+"""The null layout: what is put is gone, and there is never anything to get.
+
+Layer: layouts.  Touches: nothing, but the file that put_path is given, which it removes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, ClassVar
+
+from dirqueue import fs, names
+from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.foreign import Foreign, moved_on
+from dirqueue.message import Entry
+
+_NOTHING = "nothing is kept"
+
+
+class Null(Foreign):
+    """A black hole."""
+
+    name: ClassVar[str] = "null"
+    lacks: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("attempts", "dead", "done", "change", "fencing"), _NOTHING
+    )
+
+    def create(self) -> None:
+        """Make nothing."""
+
+    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+        return names.new_id()
+
+    def put_many(
+        self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
+    ) -> list[str]:
+        return [names.new_id() for _ in bodies]
+
+    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+        try:
+            fs.unlink(path)
+        except OSError as error:
+            raise self._failed(f"put the file {path!r} into", error) from error
+        return names.new_id()
+
+    def count(self) -> int:
+        return 0
+
+    def claim(self, seconds_: float) -> Held | None:
+        return None
+
+    def wakes_in(self) -> float | None:
+        return None
+
+    def ack(self, held: Held) -> None:
+        raise lost(held, "ack")
+
+    def renew(self, held: Held, seconds_: float) -> None:
+        raise lost(held, "renew")
+
+    def retry(self, held: Held, delay: float, error: str | None) -> None:
+        raise lost(held, "retry")
+
+    def release(self, held: Held) -> None:
+        raise lost(held, "release")
+
+    def entry(self, held: Held) -> Entry:
+        return Entry(held.id, "leased", held.place, names.micros_of(held.id))
+
+    def check_id(self, id: object) -> str:
+        return names.check_id(id)
+
+    def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
+        return iter(())
+
+    def find(self, id: str) -> Entry | None:
+        return None
+
+    def load(self, place: str) -> bytes:
+        raise moved_on(place)
+
+    def stream(self, place: str) -> BinaryIO:
+        return io.BytesIO(self.load(place))
+
+    def size(self, place: str) -> int:
+        return len(self.load(place))
+
+    def cancel(self, entry: Entry) -> None:
+        raise moved_on(entry.id)
+
+    def remove(self, entry: Entry) -> bool:
+        return False
+
+    def purge(self, progress: Callable[[], None] | None = None) -> Purged:
+        return Purged()

@@ -1,0 +1,350 @@
+"""The files of dirq's Simple format: one for each element, a hard link for each lock.
+
+    DIR/ELEMENT         the element                 DIR/ELEMENT.lck     its lock: a second name of the same file
+    DIR/ELEMENT.tmp     being written
+
+Layer: layouts.  Touches: exactly these names, and empty DIR.
+Invariant: a visible element is complete; no name is ever overwritten; a lock is never visible with an old time, so
+that no purge of any implementation takes a fresh lock for a stale one.
+Crash: leaves ELEMENT.tmp, or a lock that is honoured until it is stale; never half an element.
+
+The time of the file is the time of the lock. It also tells one holder from the next, as well as that can be told
+where nothing of ours may be written down: the holder remembers it and looks again before it removes anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+
+from dirqueue import fs
+from dirqueue.home import Home
+from dirqueue.layouts.dirq_names import ELEMENT, LOCK, TEMPORARY, directory, element, elements
+from dirqueue.layouts.dirq_store import TRIES, Store, taken
+
+#: A time with this fraction of a second was written by somebody who tried to lock and may have failed: whoever
+#: holds the lock still holds it. Microseconds, because some filesystems keep no more.
+TRYING_NS = 123_456_000
+SECOND_NS = 1_000_000_000
+
+
+class SimpleStore(Store):
+    """The files of one queue."""
+
+    def __init__(
+        self, home: Home, *, sync: bool, granularity: int, digit: str = "", umask: int | None = None
+    ) -> None:
+        super().__init__(home, sync=sync, digit=digit, umask=umask)
+        self.granularity = granularity
+
+    # --- adding --------------------------------------------------------------------------------------------
+
+    def add(self, data: bytes) -> str:
+        """Write one element; return its name."""
+        home, digit = self.home, self.digit
+        if home.fd < 0:
+            self.make()
+        where = directory(self.granularity)
+        for _ in range(TRIES):
+            new = f"{where}/{element(digit)}.tmp"
+            try:
+                fs.create(new, data, home.fd, sync=self.sync)
+            except FileNotFoundError:
+                self._remake(where)
+            except FileExistsError:
+                pass
+            else:
+                if self.umask is not None:
+                    self._chmod(new, fs.FILE_MODE)
+                break
+        else:
+            raise taken()
+        try:
+            name = self._show(new, where)
+        except OSError:
+            fs.discard(new, home.fd)
+            raise
+        # CRASH: until this the element has a second name, which every purge removes.
+        fs.discard(new, home.fd)
+        return name
+
+    def _show(self, source: str, where: str) -> str:
+        """Give a complete file its visible name and make that durable; the source stays."""
+        fd = self.home.fd
+        for _ in range(TRIES):
+            name = f"{where}/{element(self.digit)}"
+            try:
+                fs.link(source, name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+            except FileExistsError:
+                # NFS: done, reply lost, asked again: then both names are one file.
+                if not (self.home.mount.remote and self._same(source, name)):
+                    continue
+            if self.sync:
+                try:
+                    self.home.sync(where)
+                except OSError:
+                    fs.discard(name, fd)
+                    raise
+            return name
+        raise taken()
+
+    def _same(self, one: str, other: str) -> bool:
+        fd = self.home.fd
+        try:
+            first = fs.stat(one, dir_fd=fd, follow_symlinks=False)
+            second = fs.stat(other, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return first.st_ino == second.st_ino
+
+    def _remake(self, where: str) -> None:
+        """Make the intermediate directory, and the queue itself if that was removed."""
+        try:
+            self.make_directory(where)
+        except FileNotFoundError:
+            self.home.close()
+            self.make()
+            self.make_directory(where)
+
+    def add_path(self, path: str) -> str:
+        """Move a file of the same filesystem in; return its name. Mode, owner and time stay its own."""
+        source = os.path.abspath(path)
+        self.make()
+        where = directory(self.granularity)
+        for _ in range(TRIES):
+            self._remake(where)
+            try:
+                name = self._show(source, where)
+            except FileNotFoundError:
+                # RACE: the empty directory was purged; unless it is the file itself that is not there.
+                if not fs.exists(source, self.home.fd):
+                    raise
+            else:
+                fs.unlink(source)
+                return name
+        raise taken()
+
+    # --- locking -------------------------------------------------------------------------------------------
+
+    def take(self, name: str, fresh_ns: int, shift_ns: int = 0) -> tuple[int, os.stat_result] | None:
+        """Lock an element; return a descriptor to read it and the facts at that moment, or None if we cannot have it.
+
+        A file whose time is younger than `fresh_ns` needs no touch. `shift_ns` moves the time of the lock, so that
+        others honour it for longer or shorter than they would.
+        """
+        home = self.home
+        try:
+            fd = fs.open(name, fs.READ, dir_fd=home.fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):
+                return None  # a planted link or socket is no element
+            raise
+        try:
+            facts = fs.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and fs.exists(name + LOCK, home.fd)):
+                fs.close(fd)
+                return None
+            old = not fresh_ns or facts.st_mtime_ns < time.time_ns() - fresh_ns
+            if old:
+                # RACE: a purge that sees our link with the element's old time would take it away at once (all dirq
+                # implementations link first and touch later), so the touch comes first.
+                self._touch_trying(fd)
+            if not self._link(name):
+                fs.close(fd)
+                return None
+            if old or shift_ns:
+                facts = self._touch(fd, shift_ns)
+        except BaseException:
+            fs.close(fd)
+            raise
+        return fd, facts
+
+    def _link(self, name: str) -> bool:
+        fd = self.home.fd
+        try:
+            fs.link(name, name + LOCK, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+        except (FileExistsError, FileNotFoundError):
+            return False
+        return True
+
+    def _touch_trying(self, fd: int) -> None:
+        when = (time.time_ns() // SECOND_NS - 1) * SECOND_NS + TRYING_NS
+        try:
+            fs.utime(fd, ns=(when, when))
+        except PermissionError:
+            fs.utime(fd)  # not our file: only "now" is allowed, and only if we may write to it
+
+    def _touch(self, fd: int, shift_ns: int) -> os.stat_result:
+        """Set the time of the lock that we have; return the facts as they are then."""
+        if shift_ns:
+            when = time.time_ns() + shift_ns
+            try:
+                fs.utime(fd, ns=(when, when))
+            except PermissionError:
+                fs.utime(fd)
+        else:
+            fs.utime(fd)
+        facts = fs.fstat(fd)
+        if self.home.mount.remote and not shift_ns:
+            self.home.learn(facts.st_mtime_ns)
+        return facts
+
+    def steal(self, name: str, limit_ns: int, shift_ns: int = 0) -> tuple[int, os.stat_result] | None:
+        """Take over a lock whose time is before the limit; as `take`."""
+        spare = self.break_lock(name, limit_ns)
+        if spare is None:
+            return None
+        home = self.home
+        try:
+            fd = fs.open(name, fs.READ, dir_fd=home.fd)
+        except OSError:
+            fs.discard(spare, home.fd)  # a lock without its element: somebody died while removing
+            return None
+        try:
+            self._touch_trying(fd)
+            home.mount.publish(spare, name + LOCK, home.fd)
+            facts = self._touch(fd, shift_ns)
+        except (FileExistsError, FileNotFoundError):
+            # RACE: between the two names somebody else locked it, or a purge was here.
+            fs.discard(spare, home.fd)
+            fs.close(fd)
+            return None
+        except BaseException:
+            fs.discard(spare, home.fd)
+            fs.close(fd)
+            raise
+        return fd, facts
+
+    def break_lock(self, name: str, limit_ns: int) -> str | None:
+        """Take a stale lock away; return the name that it has now, or None if it was not stale after all.
+
+        RACE: between our look and our hand the holder may unlock and somebody else lock anew. So the lock is first
+        renamed to a name of ours, which only one can do, and looked at again there; a live one is put back.
+        """
+        home = self.home
+        spare = f"{name[:9]}{element(self.digit)}{TEMPORARY}"
+        try:
+            fs.rename(name + LOCK, spare, src_dir_fd=home.fd, dst_dir_fd=home.fd)
+            facts = fs.stat(spare, dir_fd=home.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if facts.st_mtime_ns < limit_ns:
+            return spare
+        try:
+            home.mount.publish(spare, name + LOCK, home.fd)
+        except OSError:
+            fs.discard(spare, home.fd)
+        return None
+
+    def facts(self, name: str) -> os.stat_result | None:
+        """Return the facts of a lock, or None if there is none."""
+        try:
+            return fs.stat(name + LOCK, dir_fd=self.home.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def ours(self, name: str, token: str) -> bool:
+        """Whether the lock that was there at that time is still there."""
+        facts = self.facts(name)
+        if facts is None:
+            return False
+        return str(facts.st_mtime_ns) == token or facts.st_mtime_ns % SECOND_NS == TRYING_NS
+
+    def locked_at(self, name: str) -> int | None:
+        """Return when a lock was taken or renewed, in microseconds; None if there is none."""
+        facts = self.facts(name)
+        return None if facts is None else facts.st_mtime_ns // 1000
+
+    def renew(self, name: str, token: str, shift_ns: int = 0) -> tuple[str, int] | None:
+        """Make a lock new; return its new token and its time in microseconds, or None if it is not there."""
+        if not self.ours(name, token):
+            return None
+        try:
+            # By the name of the lock: an element without one must not get a new time.
+            fd = fs.open(name + LOCK, fs.READ, dir_fd=self.home.fd)
+        except FileNotFoundError:
+            return None
+        try:
+            facts = self._touch(fd, shift_ns)
+        finally:
+            fs.close(fd)
+        # RACE: a lock that was taken away while we touched it is nobody's.
+        return (str(facts.st_mtime_ns), facts.st_mtime_ns // 1000) if self.facts(name) else None
+
+    def unlock(self, name: str) -> bool:
+        """Take the lock away; whether there was one."""
+        try:
+            fs.unlink(name + LOCK, dir_fd=self.home.fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Remove a locked element; False if it is gone already."""
+        fd = self.home.fd
+        try:
+            fs.unlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            return False
+        # CRASH: a lock without an element is left, and purged when it is stale. The other order would let somebody
+        # else lock the element between the two.
+        fs.discard(name + LOCK, fd)
+        return True
+
+    # --- looking and cleaning ------------------------------------------------------------------------------
+
+    def look(self, where: str) -> tuple[list[str], list[str]]:
+        """Return the elements of a directory: those without a lock, and those with one."""
+        found = fs.names_in(where, self.home.fd)
+        everything = elements(found)
+        if len(everything) == len(found):
+            return everything, []
+        locked = {name[:-4] for name in found if name.endswith(LOCK)}
+        if not locked:
+            return everything, []
+        return [n for n in everything if n not in locked], [n for n in everything if n in locked]
+
+    def count(self) -> int:
+        """Return how many elements there are, locked or not."""
+        return sum(len(self.elements(where)) for where in self.directories())
+
+    def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
+        """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
+
+        Returns how many unfinished elements, locks and directories went.
+        """
+        temporary = locks = gone = 0
+        directories = self.directories()
+        for where in directories:
+            try:
+                found = fs.names_in(where, self.home.fd)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            left = len(found)
+            for name in found:
+                if len(name) != 18 or not ELEMENT.fullmatch(name, 0, 14):
+                    continue
+                kind = name[14:]
+                if kind == TEMPORARY and self._older(f"{where}/{name}", old_temporary_ns):
+                    went = fs.discard(f"{where}/{name}", self.home.fd)
+                    temporary, left = temporary + went, left - went
+                elif kind == LOCK and self._older(f"{where}/{name}", old_lock_ns):
+                    spare = self.break_lock(f"{where}/{name[:14]}", old_lock_ns)
+                    if spare is not None:
+                        fs.discard(spare, self.home.fd)
+                        locks, left = locks + 1, left - 1
+            if left == 0 and where != directories[-1]:
+                gone += fs.remove_directory(where, self.home.fd)
+        return temporary, locks, gone
+
+    def _older(self, name: str, limit_ns: int) -> bool:
+        if not limit_ns:
+            return False
+        try:
+            return fs.stat(name, dir_fd=self.home.fd, follow_symlinks=False).st_mtime_ns < limit_ns
+        except FileNotFoundError:
+            return False
