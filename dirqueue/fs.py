@@ -308,9 +308,16 @@ def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 
 def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a directory."""
+    """Yield the entries of a directory; their types stay known after it is closed."""
     with entries(name, dir_fd) as found:
-        yield from found
+        for entry in found:
+            # COMPAT: some FUSE filesystems tell no types; then each is asked for while the directory is open.
+            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+                try:
+                    entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # RACE: gone since it was listed
+            yield entry
 
 
 def names_in(name: str, dir_fd: int) -> list[str]:

@@ -7,6 +7,7 @@ attributes and names for CACHE_SECONDS. It shows what follows from these rules, 
 
 import contextlib
 import errno
+import itertools
 import os
 import random
 import subprocess
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 
 
-def main():  # noqa: C901 - one class, in the function so that only the daemon needs libfuse
+def main():
     import mfusepy
 
     root, point, cache = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -27,7 +28,7 @@ def main():  # noqa: C901 - one class, in the function so that only the daemon n
 
         def __init__(self):
             self.open_files = {}
-            self.count = 2
+            self.handles = itertools.count(3)  # atomic: the daemon has threads
 
         def real(self, path):
             return root + path
@@ -46,14 +47,13 @@ def main():  # noqa: C901 - one class, in the function so that only the daemon n
             with open(self.real(path), "wb"):
                 pass
             os.chmod(self.real(path), mode & 0o777)
-            self.count += 1
-            self.open_files[self.count] = bytearray()
-            return self.count
+            handle = next(self.handles)
+            self.open_files[handle] = bytearray()
+            return handle
 
         def open(self, path, flags):
             os.stat(self.real(path))
-            self.count += 1
-            return self.count
+            return next(self.handles)
 
         def read(self, path, size, offset, fh):
             with open(self.real(path), "rb") as file:
@@ -125,7 +125,7 @@ def mounted(source, point, cache=60.0):
     finally:
         subprocess.run(["fusermount3", "-u", "-z", str(point)], check=False, timeout=60)
         try:
-            daemon.wait(30)
+            daemon.wait(1)
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()

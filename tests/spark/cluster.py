@@ -48,7 +48,9 @@ def cluster(scratch):
 
     def start(name, *words):
         log = (scratch / f"{name}.log").open("w")
-        running.append(subprocess.Popen([CLASS, *words], env=env, stdout=log, stderr=log, start_new_session=True))
+        running.append(
+            subprocess.Popen([CLASS, *words], env=env, stdout=log, stderr=log, start_new_session=True)
+        )
         return scratch / f"{name}.log"
 
     try:
@@ -62,7 +64,9 @@ def cluster(scratch):
                 f"spark://{HOSTS[0]}:{port}",
             )  # fmt: skip
         for host in HOSTS:
-            wait_for(lambda h=host: "Successfully registered" in (scratch / f"worker-{h}.log").read_text(), host)
+            wait_for(
+                lambda h=host: "Successfully registered" in (scratch / f"worker-{h}.log").read_text(), host
+            )
         yield f"spark://{HOSTS[0]}:{port}"
     finally:
         for process in running:
@@ -103,9 +107,8 @@ def linger(id, scratch):
 
 def main():
     what, queue, scratch = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    from pyspark.sql import functions as f
-
     import cluster as here
+    from pyspark.sql import functions as f
 
     with cluster(scratch) as url:
         spark = dirqueue.spark.session(

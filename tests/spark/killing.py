@@ -129,15 +129,15 @@ class Killing(DefaultSource):
     def name(cls):
         return "killing"
 
-    def streamReader(self, schema):  # noqa: N802 - Spark's names
+    def streamReader(self, schema):
         return KillingReader(self._given, schema)
 
-    def streamWriter(self, schema, overwrite):  # noqa: N802 - Spark's names
+    def streamWriter(self, schema, overwrite):
         return KillingWriter(self._given, schema, overwrite=overwrite)
 
 
 class KillingReader(stream_source.StreamReader):
-    def latestOffset(self, start, limit):  # noqa: N802 - Spark's names
+    def latestOffset(self, start, limit):
         arm()
         return super().latestOffset(start, limit)
 
@@ -147,7 +147,7 @@ class KillingWriter(stream_sink.StreamWriter):
         arm()
         return super().write(iterator)
 
-    def commit(self, messages, batchId):  # noqa: N803 - Spark's names
+    def commit(self, messages, batchId):
         arm()
         super().commit(messages, batchId)
 
