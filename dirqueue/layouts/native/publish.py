@@ -119,7 +119,7 @@ class Publisher:
     def _settle(self, new: str, size: int) -> None:
         """Wait until the closed file has its full length for everybody (HDFS closes in its own time)."""
         deadline = time.monotonic() + SETTLE_SECONDS
-        while fs.size_of(new, self._home.fd) != size:
+        while fs.served_size(new, self._home.fd) != size:
             if time.monotonic() > deadline:
                 raise OSError(errno.EIO, f"{new} did not reach its length in {SETTLE_SECONDS:g} s")
             time.sleep(0.01)
