@@ -14,6 +14,7 @@ _HOMES = {
     "Queue": "queue",
     "Settings": "settings",
     "Stats": "stats",
+    "Worker": "worker",
     # errors
     "CodecError": "errors",
     "DirQueueError": "errors",
@@ -60,6 +61,7 @@ __all__ = [
     "SettingsError",
     "Stats",
     "Unsupported",
+    "Worker",
 ]
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from dirqueue.queue import Queue
     from dirqueue.settings import Settings
     from dirqueue.stats import Stats
+    from dirqueue.worker import Worker
 
 
 def __getattr__(name: str) -> Any:

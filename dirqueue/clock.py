@@ -25,17 +25,21 @@ class Clock:
     def __init__(self, dir_fd: int) -> None:
         self._dir_fd = dir_fd
         self._offset = 0
-        self._fresh_until = 0.0
+        self._measured = 0
+        self._trusted_until = 0
 
     def now(self) -> int:
         """Return the server's time in microseconds."""
-        if time.monotonic() > self._fresh_until:
+        here = time.time_ns() // 1000
+        if not self._measured <= here < self._trusted_until:  # also when our clock was set back
             self._measure()
-        return time.time_ns() // 1000 + self._offset
+            here = time.time_ns() // 1000
+        return here + self._offset
 
     def _measure(self) -> None:
         """Compare clocks. A directory we cannot write to keeps our own clock."""
-        self._fresh_until = time.monotonic() + TRUST
+        self._measured = time.time_ns() // 1000
+        self._trusted_until = self._measured + seconds(TRUST)
         for _ in range(3):
             before = time.time()
             try:
@@ -67,7 +71,8 @@ class OwnClock(Clock):
     """Our own clock, for directories in which nothing of ours may lie; corrected by the times others' files show."""
 
     def _measure(self) -> None:
-        self._fresh_until = time.monotonic() + TRUST
+        self._measured = time.time_ns() // 1000
+        self._trusted_until = self._measured + seconds(TRUST)
 
     def learn(self, mtime_ns: int) -> None:
         """Take note of the time that the server gave a file just now."""

@@ -22,6 +22,9 @@ class Codec(Protocol[T]):
 class Bytes:
     """The body as it is. put() also takes text, as UTF-8."""
 
+    def __repr__(self) -> str:
+        return "bytes"
+
     def encode(self, value: bytes | str, /) -> bytes:
         kind = type(value)
         if kind is bytes:

@@ -8,19 +8,21 @@ sequences of calls that must be right in one place.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 #: The bare calls, for those who replace them.
 CALLS = (
-    "chmod", "close", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
+    "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
     "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
 )  # fmt: skip
 
 chmod = os.chmod
 close = os.close
+dup2 = os.dup2
 fstat = os.fstat
 fsync = os.fsync
 link = os.link
@@ -45,6 +47,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 CHUNK = 65536
 
 FILE_MODE = 0o666
+PRIVATE_MODE = 0o600
 DIR_MODE = 0o777
 
 
@@ -148,6 +151,15 @@ def read_file(name: str, dir_fd: int) -> bytes:
     return data
 
 
+def read_path(path: str) -> bytes:
+    """Return what somebody's file holds: through links, and a pipe until its end."""
+    fd = open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(lambda: read(fd, 16 * CHUNK), b""))
+    finally:
+        close(fd)
+
+
 def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
     """Write a small file of ours anew: readers see the old one or the new one."""
     temporary = name + ".new"
@@ -248,12 +260,13 @@ def sync_fd(fd: int) -> None:
             raise
 
 
-def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a directory, from a descriptor of its own: threads must not share a position."""
+@contextlib.contextmanager
+def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """Open a directory for one pass, by a descriptor of its own: threads must not share a position."""
     fd = open(name, DIRECTORY, dir_fd=dir_fd)
     try:
-        with scandir(fd) as entries:
-            yield from entries
+        with scandir(fd) as found:
+            yield found
     finally:
         close(fd)
 
@@ -267,8 +280,37 @@ def names_in(name: str, dir_fd: int) -> list[str]:
         close(fd)
 
 
+def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a directory."""
+    with entries(name, dir_fd) as found:
+        yield from found
+
+
 def _close_quietly(fd: int) -> None:
     try:
         close(fd)
     except OSError:  # an earlier error is on its way and says more
+        pass
+
+
+def copy_out(source: BinaryIO, path: str) -> None:
+    """Write a stream to a new file that only we may read, or leave none."""
+    fd = open(path, CREATE, PRIVATE_MODE)
+    try:
+        while data := source.read(16 * CHUNK):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[write(fd, rest) :]
+    except BaseException:
+        remove_path(path)
+        raise
+    finally:
+        _close_quietly(fd)
+
+
+def remove_path(path: str) -> None:
+    """Unlink a temporary file of ours; one that is gone is good."""
+    try:
+        unlink(path)
+    except OSError:
         pass

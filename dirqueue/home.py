@@ -64,7 +64,31 @@ class Home:
 
     def make(self) -> None:
         """Open the directory, made first if it is missing and may be made."""
-        if self.find():
+        if not self.find():
+            self.remake()
+
+    def reopen(self) -> bool:
+        """Turn to the directory that is at the path now; False if there is none.
+
+        RACE: other threads are using the descriptor, so it is never closed here: its number changes what it
+        means in one step.
+        """
+        if self.fd < 0:
+            return self.find()
+        try:
+            new = fs.open(self.path, fs.DIRECTORY)
+        except FileNotFoundError:
+            return False
+        try:
+            fs.dup2(new, self.fd, inheritable=False)
+        finally:
+            fs.close(new)
+        self.mount = mounts.of(self.fd, self.path)
+        return True
+
+    def remake(self) -> None:
+        """Make the directory again after somebody removed it, and turn to it."""
+        if self.reopen():
             return
         if not self.create:
             raise not_found(self.path)
@@ -72,15 +96,10 @@ class Home:
             fs.make_directories(self.path)
         except OSError as error:
             raise access_error(self.path, "make the queue", error) from error
-        if not self.find():
+        if not self.reopen():
             raise not_found(self.path)
         self.keep_ballast()
         self.sync_parent()
-
-    def reopen(self) -> bool:
-        """Forget a directory that was removed; whether there is another one at the path now."""
-        self.close()
-        return self.find()
 
     def learn(self, mtime_ns: int) -> None:
         """Take note of the time that the server gave a file just now (NFS: its clock is not ours)."""

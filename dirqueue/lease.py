@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from dirqueue.codecs import Codec
+from dirqueue.codecs import BYTES, Codec
 from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, Reject, Release, Retry
 from dirqueue.layouts.base import Held, Layout
-from dirqueue.message import Message, instant
+from dirqueue.message import UNREAD, Entry, Message, instant
 from dirqueue.names import PROCESS
 from dirqueue.settings import check_seconds
 
@@ -74,9 +74,24 @@ class Lease(Generic[T]):
         return self._message
 
     @property
+    def path(self) -> str:
+        """The queue that the message came from."""
+        return self._layout.home.path
+
+    @property
+    def codec(self) -> Codec[T]:
+        """How the body becomes bytes and back."""
+        return self._codec
+
+    @property
     def token(self) -> str:
         """Names this lease; a renewal changes it."""
         return self._held.token
+
+    @property
+    def handle(self) -> str:
+        """Text by which any process can end or renew this lease with `Queue.lease`; a renewal changes it."""
+        return self._held.place
 
     @property
     def until(self) -> datetime:
@@ -90,7 +105,17 @@ class Lease(Generic[T]):
 
     def ack(self) -> None:
         """It worked: the message is gone for good when this returns."""
-        self._end("ack", "acked")
+        self._lock.acquire()
+        try:
+            if self._ended or self._generation != PROCESS.generation:
+                raise self._refusal("ack")
+            self._layout.ack(self._held)
+            self._ended = "acked"
+        except LeaseLost:
+            self._mark_lost()
+            raise
+        finally:
+            self._lock.release()
 
     def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
         """It failed: deliver again after `delay` seconds (policy if None); dead after max_attempts."""
@@ -127,11 +152,14 @@ class Lease(Generic[T]):
             getattr(self._layout, verb)(self._held, *arguments)
             self._ended = how
         except LeaseLost:
-            self._ended = self._ended or "lost"
-            self.lost = self._ended == "lost"
+            self._mark_lost()
             raise
         finally:
             self._lock.release()
+
+    def _mark_lost(self) -> None:
+        self._ended = self._ended or "lost"
+        self.lost = self._ended == "lost"
 
     def _refusal(self, verb: str) -> LeaseLost:
         held = self._held
@@ -185,9 +213,21 @@ class LeasedMessage(Message[T]):
 
     __slots__ = ("_held",)
 
-    def __init__(self, layout: Layout, held: Held, codec: Codec[T]) -> None:
-        super().__init__(layout.entry(held), layout, codec, held.data)
+    def __init__(self, layout: Layout, held: Held, codec: Codec[Any]) -> None:
+        # What most handlers never ask for is made when it is asked for.
+        self._source = layout
         self._held = held
+        self._codec = codec
+        self._data = held.data
+        self._body = held.data if codec is BYTES and held.data is not None else UNREAD
+
+    @property
+    def id(self) -> str:
+        return self._held.id
+
+    @property
+    def entry(self) -> Entry:
+        return cast("Layout", self._source).entry(self._held)
 
     def _at(self, look: Callable[[str], R]) -> R:
         for _ in range(RENAMED):

@@ -58,18 +58,23 @@ def instant(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
+#: A body that was not decoded yet.
+UNREAD: Any = object()
+
+
 class Message(Generic[T]):
     """One message: its body and what its name says."""
 
-    __slots__ = ("_body", "_codec", "_data", "_source", "entry")
+    __slots__ = ("_body", "_codec", "_data", "_entry", "_source")
 
     def __init__(
         self, entry: Entry, source: Source, codec: codecs.Codec[T], data: bytes | None = None
     ) -> None:
-        self.entry = entry
+        self._entry = entry
         self._source = source
         self._codec = codec
         self._data = data
+        self._body: Any = UNREAD
 
     def __repr__(self) -> str:
         return f"<Message {self.entry.id} {self.entry.state} attempts={self.entry.attempts}>"
@@ -77,6 +82,11 @@ class Message(Generic[T]):
     def _at(self, look: Callable[[str], R]) -> R:
         """Look at the file where it lies."""
         return look(self.entry.place)
+
+    @property
+    def entry(self) -> Entry:
+        """What its name says, in one tuple."""
+        return self._entry
 
     @property
     def id(self) -> str:
@@ -93,12 +103,9 @@ class Message(Generic[T]):
     @property
     def body(self) -> T:
         """The body, decoded; CodecError if that fails."""
-        try:
-            return self._body
-        except AttributeError:
-            pass
-        self._body: T = codecs.decode(self._codec, self.data, self.entry.id)
-        return self._body
+        if self._body is UNREAD:
+            self._body = codecs.decode(self._codec, self.data, self.id)
+        return self._body  # type: ignore[no-any-return]
 
     def open(self) -> BinaryIO:
         """Open the body for reading as a stream, for bodies too large for memory."""

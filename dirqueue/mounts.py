@@ -33,7 +33,9 @@ class Mount:
         self.syncfs = fstype in SYNCFS
         self.ballast = BALLAST.get(fstype, 0 if self.remote else BALLAST_ELSEWHERE)
         #: How a name is published here without overwriting; narrowed by what the first publish meets.
-        self._ways = [_by_noreplace, _by_link, _by_rename]
+        #: NFS: a link whose reply was lost is made a second time when the name is free again, and then the message
+        #: comes twice. A repeated rename finds its source gone; that ids are unique keeps it from overwriting.
+        self._ways = [_by_rename] if self.remote else [_by_noreplace, _by_link, _by_rename]
 
     def publish(self, src: str, dst: str, dir_fd: int) -> None:
         """Give a complete file its visible name. FileExistsError if the name is taken.

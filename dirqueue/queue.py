@@ -6,32 +6,21 @@ Layer: public objects.  Everything on disk is done by the layout; here are argum
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
-from dirqueue import codecs, fs
+from dirqueue import codecs, created
 from dirqueue import settings as settings_
 from dirqueue.codecs import Codec
-from dirqueue.errors import (
-    CodecError,
-    Empty,
-    Full,
-    MessageNotFound,
-    MessageTooLarge,
-    QueueError,
-    SettingsError,
-    access_error,
-)
+from dirqueue.errors import CodecError, Empty, Full, MessageTooLarge, SettingsError
 from dirqueue.home import Home, not_found
 from dirqueue.layouts import open_layout
-from dirqueue.layouts.base import Held, Layout, Purged, refuse
+from dirqueue.layouts.base import Held, Layout, refuse
 from dirqueue.lease import Lease
-from dirqueue.message import STATES, Message
 from dirqueue.names import MAX_PRIORITY
 from dirqueue.settings import Settings, check_seconds
-from dirqueue.stats import Stats, count
+from dirqueue.upkeep import Upkeep
 from dirqueue.waiting import Waiter
 
 T = TypeVar("T")
@@ -41,7 +30,7 @@ Q = TypeVar("Q", bound="Queue[Any]")
 TRUST_ROOM = 4
 
 
-class Queue(Generic[T]):
+class Queue(Upkeep[T]):
     """A work queue that is the directory at `path`; made by the first put, or by `Queue.create` with settings."""
 
     @overload
@@ -86,8 +75,10 @@ class Queue(Generic[T]):
         home = Home(self.path, create=create)
         if not home.find() and not create:
             raise not_found(self.path)
-        self.settings: Settings = settings_.build(settings, _stored(home), f"{self.path}/{settings_.FILE}")
-        self._layout: Layout = open_layout(home, self.settings)
+        stored = created.stored(home) or {}
+        joined = settings_.build(settings, stored, f"{self.path}/{settings_.FILE}")
+        self._layout: Layout = open_layout(home, joined, given={*settings, *stored})
+        self.settings: Settings = self._layout.settings
         self._room = 0
         # Bound once: these are looked up for every message.
         self._plain = self._codec is codecs.BYTES
@@ -97,24 +88,9 @@ class Queue(Generic[T]):
     def create(cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> Self:
         """Make a queue with settings that everybody who opens it will get; an error if one with others is there."""
         where = check_path(path)
-        text = settings_.dumps(settings)
-        home = Home(where)
-        home.make()
-        stored = _stored(home)
-        asked = settings_.loads(text)
-        if stored is None and asked:
-            if any(True for _ in open_layout(home, settings_.build({})).entries()):
-                raise QueueError(
-                    f"{where!r} is a queue in use without settings: empty it first, or create another",
-                    path=where,
-                )
-            _store(home, text)
-        elif (stored or {}) != asked:
-            raise SettingsError(
-                f"{where!r} was created with {stored or {}}, not with {asked}: use another path"
-            )
-        home.close()
-        return cls(where, codec=codec, layout=settings.get("layout", "auto"))
+        if created.create(where, settings):
+            return cls(where, codec=codec, layout=settings.get("layout", "auto"))
+        return cls(where, codec=codec, **settings)
 
     def __repr__(self) -> str:
         return f"Queue({self.path!r}, layout={self._layout.name!r})"
@@ -189,12 +165,20 @@ class Queue(Generic[T]):
         delay: float = 0,
         priority: int | None = None,
         timeout: float | None = None,
+        link: bool = False,
     ) -> str:
-        """Move a file of the same filesystem in: no copy, and it is gone from where it was."""
+        """Move a file of the same filesystem in: no copy, and it is gone from where it was.
+
+        With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
+        """
         self._check_delay(delay)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             self._wait_for_room(1, timeout)
+        if link:
+            if "link" in self._layout.lacks:
+                refuse(self._layout, "link", "link a file in")
+            return self._layout.put_path(check_path(file), delay=delay, priority=priority, link=True)
         return self._layout.put_path(check_path(file), delay=delay, priority=priority)
 
     def _encode(self, body: Any) -> bytes:
@@ -281,7 +265,7 @@ class Queue(Generic[T]):
             lease.message.body  # noqa: B018 - decoded here, or never
         except CodecError as error:
             if "dead" in self._layout.lacks:
-                lease.release()
+                lease.retry(self.settings.max_backoff, error)
                 raise
             lease.reject(str(error))
             return None
@@ -291,6 +275,17 @@ class Queue(Generic[T]):
         found = "" if self._layout.home.find() else " (there is no such directory yet)"
         waited = f" in {timeout:g} s" if timeout else ""
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
+
+    def lease(self, handle: str, seconds: float | None = None) -> Lease[T]:
+        """Take over a lease by its `handle`, from whatever process; LeaseLost if it is not held any more.
+
+        Args:
+            handle: What `Lease.handle` says.
+            seconds: How long a renewal without an argument holds it; the queue's setting if None.
+        """
+        held = self._layout.hold(handle)
+        duration = self._lease if seconds is None else check_seconds("seconds", seconds, above=True)
+        return Lease(self._layout, held, duration, self._codec)
 
     def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
         """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
@@ -317,51 +312,6 @@ class Queue(Generic[T]):
             done += 1
             yield claimed
 
-    # --- looking -------------------------------------------------------------------------------------------
-
-    def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Message[T]]:
-        """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
-        if state not in STATES or state == "new":
-            raise SettingsError(f"state must be one of {', '.join(STATES[1:])}, not {state!r:.60}")
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise SettingsError(f"limit must be a whole number of at least 0, not {limit!r:.60}")
-        found = (entry for entry in self._layout.entries((state,)) if entry.state == state)
-        if limit is None:
-            chosen = sorted(found, key=_age)
-        else:
-            import heapq
-
-            chosen = heapq.nsmallest(limit, found, key=_age)
-        return (Message(entry, self._layout, self._codec) for entry in chosen)
-
-    def message(self, id: str) -> Message[T]:
-        """Return the message of that id in whatever state; MessageNotFound if there is none."""
-        entry = self._layout.find(self._layout.check_id(id))
-        if entry is None:
-            raise MessageNotFound(f"there is no message {id} in {self.path!r}", message_id=id)
-        return Message(entry, self._layout, self._codec)
-
-    def stats(self) -> Stats:
-        """Count the messages by state: one pass over the names, a snapshot."""
-        try:
-            return count(self._layout)
-        except OSError as error:
-            raise self._failed("count", error) from error
-
-    def __len__(self) -> int:
-        """Messages that are waiting or held."""
-        try:
-            return self._layout.count()
-        except OSError as error:
-            raise self._failed("count", error) from error
-
-    def __bool__(self) -> bool:
-        """A queue is true, empty or not: `if queue` asks whether there is one."""
-        return True
-
-    def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
-        return error if isinstance(error, QueueError) else access_error(self.path, doing, error)
-
     # --- the dead and the done -----------------------------------------------------------------------------
 
     @property
@@ -385,79 +335,6 @@ class Queue(Generic[T]):
             max_attempts=0,
         )
 
-    def redrive(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        match: str | None = None,
-        limit: int | None = None,
-        dry_run: bool = False,
-        progress: Callable[[], None] | None = None,
-    ) -> list[str]:
-        """Make dead messages ready again with their attempts reset; return the ids that were.
-
-        Args:
-            ids: These only (one id or several); all if None.
-            match: Only those whose error this regular expression finds.
-            limit: At most so many, the oldest first.
-            dry_run: Change nothing, return what would be.
-            progress: Called once per message.
-        """
-        if "dead" in self._layout.lacks:
-            refuse(self._layout, "dead", "redrive dead messages")
-        wanted = (
-            None
-            if ids is None
-            else {self._layout.check_id(id) for id in ([ids] if isinstance(ids, str) else ids)}
-        )
-        try:
-            pattern = re.compile(match) if match is not None else None
-        except re.error as error:
-            raise SettingsError(f"match={match!r:.60} is not a regular expression: {error}") from None
-        driven: list[str] = []
-        for message in self.peek("dead"):
-            if limit is not None and len(driven) >= limit:
-                break
-            if wanted is not None and message.id not in wanted:
-                continue
-            if pattern is not None and not pattern.search(message.error or ""):
-                continue
-            if dry_run or self._layout.redrive(message.entry):
-                driven.append(message.id)
-            if progress:
-                progress()
-        if wanted is not None and len(wanted) == 1 and not driven and pattern is None:
-            raise MessageNotFound(f"there is no dead message {ids} in {self.path!r}", message_id=str(ids))
-        return driven
-
-    # --- cleaning ------------------------------------------------------------------------------------------
-
-    def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
-        """Remove what crashes and time left behind; safe beside everything, never needed for correctness."""
-        from dirqueue.purge import purge
-
-        return purge(self._layout, progress)
-
-    def clear(self) -> int:
-        """Remove the messages kept in done/; how many."""
-        return self._remove(("done",))
-
-    def flush(self) -> int:
-        """Remove every message in every state, held ones too (their holders get LeaseLost); how many."""
-        return self._remove(("ready", "delayed", "leased", "dead", "done"))
-
-    def _remove(self, states: tuple[str, ...]) -> int:
-        gone = sum(
-            self._layout.remove(entry) for entry in self._layout.entries(states) if entry.state in states
-        )
-        if gone and self.settings.sync:
-            self._layout.home.sync()
-        return gone
-
-
-def _age(entry: Any) -> tuple[int, int, str]:
-    return entry.priority or 0, entry.put, entry.id
-
 
 def too_large(size: int, limit: int) -> MessageTooLarge:
     """Return the error for a body above max_size."""
@@ -476,24 +353,3 @@ def check_path(path: str | os.PathLike[str]) -> str:
     if not text or "\0" in text:
         raise SettingsError(f"{text!r:.60} cannot be a path: it is empty or holds a NUL")
     return text
-
-
-def _stored(home: Home) -> dict[str, Any] | None:
-    """Return what the queue was created with."""
-    if not home.find():
-        return None
-    try:
-        text = fs.read_file(settings_.FILE, home.fd)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise access_error(os.path.join(home.path, settings_.FILE), "read", error) from error
-    return settings_.loads(text, os.path.join(home.path, settings_.FILE))
-
-
-def _store(home: Home, text: bytes) -> None:
-    try:
-        fs.replace_file(settings_.FILE, text, home.fd, sync=True)
-        home.sync()
-    except OSError as error:
-        raise access_error(home.path, "create", error) from error

@@ -46,19 +46,23 @@ class Settings:
     max_messages: int = 0
     #: Largest body that put takes; 0 = no limit.
     max_size: int = 0
-    #: First and longest pause after a failure; it doubles in between, with jitter.
+    #: First pause after a failure; it doubles with each further one, with jitter.
     backoff: float = 1.0
+    #: Longest pause after a failure.
     max_backoff: float = 300.0
     #: How long after its end a lease is left alone, for clocks that disagree.
     margin: float = 1.0
-    #: purge removes from done/ and dead/ what is older; 0 = keep.
+    #: purge removes from done/ what ended longer ago; 0 = keep.
     keep_done_for: float = 7 * 86400.0
+    #: purge removes from dead/ what ended longer ago; 0 = keep.
     keep_dead_for: float = 0.0
     #: purge removes unfinished files and staging directories older than this.
     stale: float = 3600.0
-    #: dirq-normal: the schema of an element; dirq: the granularity and the size of a directory.
+    #: dirq-normal: the schema of an element.
     schema: Mapping[str, str] | None = None
+    #: dirq-simple: seconds that share a directory.
     granularity: int = 60
+    #: dirq-normal: elements in a directory.
     maxelts: int = 16000
     #: vsqs: write times in milliseconds, as its document says, not in microseconds, as its code does.
     milliseconds: bool = False

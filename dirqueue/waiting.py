@@ -30,7 +30,7 @@ class Waiter:
 
     def __enter__(self) -> Self:
         home = self._layout.home
-        if home.fd >= 0 and not home.mount.remote:
+        if home.fd >= 0 and not home.mount.remote and "watch" not in self._layout.lacks:
             self._inotify = _watch(home.path)
         return self
 

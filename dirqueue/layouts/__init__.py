@@ -36,7 +36,9 @@ KEEPS_SETTINGS = frozenset(("native", "vsqs"))
 ENOUGH = 10_000
 _DIRQ = re.compile(r"[0-9a-f]{8}")
 _VSQS = re.compile(r"([1-9][0-9]{12}|[1-9][0-9]{15})(\.([1-9][0-9]{12}|[1-9][0-9]{15}|new))?")
-_NATIVE = re.compile(r"[1-9][0-9]{24,33}(\..*)?|[1-9][0-9]{12,33}\.(batch|batch\.new|slice|error)|(.*\.){3}.*")
+_NATIVE = re.compile(
+    r"[1-9][0-9]{24,33}(\..*)?|[1-9][0-9]{12,33}\.(batch|batch\.new|slice|error)|(.*\.){3}.*"
+)
 _NORMAL = frozenset(("temporary", "obsolete"))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
 
-from dirqueue.errors import LeaseLost, Unsupported
+from dirqueue.errors import LeaseLost, SettingsError, Unsupported
 from dirqueue.home import Home
 from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
@@ -61,7 +61,7 @@ class Layout(Protocol):
     # producers
     def put(self, data: bytes, *, delay: float, priority: int | None) -> str: ...
     def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]: ...
-    def put_path(self, path: str, *, delay: float, priority: int | None) -> str: ...
+    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str: ...
     def count(self) -> int: ...
 
     # consumers: each ends in one change of an exact name; LeaseLost if it is not there
@@ -73,6 +73,7 @@ class Layout(Protocol):
     def release(self, held: Held) -> None: ...
     def bury(self, held: Held, reason: str) -> None: ...
     def entry(self, held: Held) -> Entry: ...
+    def hold(self, handle: str) -> Held: ...
 
     # lookers
     def check_id(self, id: object) -> str: ...
@@ -90,7 +91,8 @@ class Layout(Protocol):
     def redrive(self, entry: Entry) -> bool: ...
     def remove(self, entry: Entry) -> bool: ...
 
-    # cleaning
+    # making and cleaning
+    def create(self) -> None: ...
     def purge(self, progress: Callable[[], None] | None = None) -> Purged: ...
     def close(self) -> None: ...
 
@@ -101,6 +103,13 @@ def refuse(layout: Layout, capability: str, what: str) -> NoReturn:
         f"the {layout.name} layout cannot {what}: {layout.lacks[capability]} (queue {layout.home.path!r})",
         path=layout.home.path,
         capability=capability,
+    )
+
+
+def bad_handle(handle: object) -> SettingsError:
+    """Return the error for text that is not the handle of a lease."""
+    return SettingsError(
+        f"{handle!r:.160} is not the handle of a lease: give what Lease.handle or get --hold said"
     )
 
 

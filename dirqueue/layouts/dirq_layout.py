@@ -10,6 +10,7 @@ is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Protocol
 
@@ -17,7 +18,7 @@ from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.home import Home
 from dirqueue.layouts import dirq_names
-from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.base import Held, Purged, bad_handle, lost
 from dirqueue.layouts.dirq_cursor import NEVER, Cursor
 from dirqueue.layouts.foreign import LOOKS, Foreign
 from dirqueue.message import Entry
@@ -33,8 +34,11 @@ LACKS = {
     "done": f"there is no place for done messages: {_NO_PLACE}",
     "fencing": "a lock of dirq has no owner; it is known by its time, which is looked at just before each change",
     "change": "an element of dirq keeps its name for life, and the name is all there is to change",
+    "link": "a second name of a file is a lock, or an unfinished element, to dirq",
     "watch": "elements appear in sub-directories, so waiting is by polling",
 }
+#: What tells a lock from the next, as the two formats say it; with the name it is the handle of a lease.
+_TOKEN = re.compile(r"[0-9]+(-[0-9]+)?")
 _LIVE = frozenset(("new", "ready", "leased", "foreign"))
 
 
@@ -138,6 +142,7 @@ class DirqLayout(Foreign):
         if renewed is None:
             raise lost(held, "renew")
         held.token, held.until = renewed[0], renewed[1] + self._lease
+        held.place = f"{held.id}@{held.token}"
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """Unlock it. Others may take it at once; we ourselves leave it alone for the delay."""
@@ -160,6 +165,17 @@ class DirqLayout(Foreign):
 
     def entry(self, held: Held) -> Entry:
         return Entry(held.id, "leased", held.place, dirq_names.micros(held.id), held.until, 1, held.token)
+
+    def hold(self, handle: str) -> Held:
+        name, _, token = handle.partition("@") if isinstance(handle, str) else ("", "", "")
+        if not dirq_names.NAME.fullmatch(name) or not _TOKEN.fullmatch(token):
+            raise bad_handle(handle)
+        held = Held(name, handle, 0, 0, 1, token)
+        when = self._locks.locked_at(name) if self.home.find() and self._locks.ours(name, token) else None
+        if when is None:
+            raise lost(held, "take over")
+        held.until = when + self._lease
+        return held
 
     # --- lookers -------------------------------------------------------------------------------------------
 

@@ -63,7 +63,9 @@ class DirqNormal(DirqLayout):
         except ValueError as error:
             raise CodecError(f"the body does not fit the schema: {error}", message_id="") from error
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
         """Copy a file in and remove it: an element is a directory, so a rename cannot make one."""
         try:
             check_file(path, self.settings)
@@ -90,7 +92,7 @@ class DirqNormal(DirqLayout):
             if renewed is None:
                 return None
             until = renewed[1] + self._lease
-        held = Held(name, name, now, until, 1, token)
+        held = Held(name, f"{name}@{token}", now, until, 1, token)
         files = store.read(name, self.schema.types)
         if len(files) < len(self.schema.types) and not store.ours(name, token):
             return None  # RACE: a late holder removed it while we read, so this is not all of it
@@ -107,7 +109,9 @@ class DirqNormal(DirqLayout):
         try:
             return self.schema.join(files)
         except (ValueError, StopIteration) as error:
-            raise CodecError(f"the element {name} does not fit the schema: {error}", message_id=name) from error
+            raise CodecError(
+                f"the element {name} does not fit the schema: {error}", message_id=name
+            ) from error
 
     def _take_over(self, name: str, now: int) -> str | None:
         """Take a stale lock over; one that is not is tried again when it can be stale, or soon."""
@@ -143,6 +147,7 @@ class DirqNormal(DirqLayout):
                 yield Entry(place, "new", place, dirq_names.micros(each.name))
 
     def load(self, place: str) -> bytes:
+        place = place.partition("@")[0]
         try:
             files = self.store.read(place, self.schema.types)
             if not files and not fs.exists(place, self.home.fd):
@@ -158,7 +163,7 @@ class DirqNormal(DirqLayout):
         return super().size(self._piece(place)) if self.schema.plain else len(self.load(place))
 
     def _piece(self, place: str) -> str:
-        return f"{place}/{next(iter(self.schema.types))}"
+        return f"{place.partition('@')[0]}/{next(iter(self.schema.types))}"
 
     def cancel(self, entry: Entry) -> None:
         self._unclaimed(entry)

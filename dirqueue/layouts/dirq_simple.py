@@ -50,7 +50,9 @@ class DirqSimple(DirqLayout):
             self._cursor.refresh()
         return name
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
         try:
             check_file(path, self.settings)
             return self.store.add_path(path)
@@ -75,7 +77,7 @@ class DirqSimple(DirqLayout):
         finally:
             fs.close(fd)
         time_ns = facts.st_mtime_ns
-        held = Held(name, name, now, time_ns // 1000 + self._lease, 1, str(time_ns))
+        held = Held(name, f"{name}@{time_ns}", now, time_ns // 1000 + self._lease, 1, str(time_ns))
         if len(data) < fs.CHUNK:
             held.data = data
         return held
@@ -133,7 +135,9 @@ def check_file(path: str, settings: Settings) -> None:
         if not stat.S_ISREG(facts.st_mode):
             raise SettingsError(f"{path!r} is not a regular file: put_path moves plain files only")
         if facts.st_nlink != 1:
-            raise SettingsError(f"{path!r} has {facts.st_nlink} names (hard links): copy it, then put the copy")
+            raise SettingsError(
+                f"{path!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
+            )
         if 0 < settings.max_size < facts.st_size:
             raise MessageTooLarge(
                 f"{path!r} has {facts.st_size} bytes; this queue takes at most max_size={settings.max_size}",

@@ -22,8 +22,6 @@ from dirqueue.settings import Settings
 
 #: How many names one claim may try before it says that there is nothing for it.
 LOOKS = 10_000
-#: How many messages that we gave back are remembered, so that we do not take them again before their pause is over.
-REMEMBERED = 10_000
 
 
 class Foreign:
@@ -67,19 +65,21 @@ class Foreign:
 
     def load(self, place: str) -> bytes:
         try:
-            return fs.read_file(place, self.home.fd)
+            return fs.read_file(place.partition("@")[0], self.home.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
 
     def stream(self, place: str) -> BinaryIO:
         try:
-            return io.BufferedReader(io.FileIO(fs.open(place, fs.READ, dir_fd=self.home.fd), "rb"))
+            return io.BufferedReader(
+                io.FileIO(fs.open(place.partition("@")[0], fs.READ, dir_fd=self.home.fd), "rb")
+            )
         except OSError as error:
             raise self._unreachable(place, error) from error
 
     def size(self, place: str) -> int:
         try:
-            return fs.size_of(place, self.home.fd)
+            return fs.size_of(place.partition("@")[0], self.home.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
 

@@ -20,7 +20,7 @@ import time
 
 from dirqueue import fs
 from dirqueue.home import Home
-from dirqueue.layouts.dirq_names import ELEMENT, element, elements
+from dirqueue.layouts.dirq_names import element, elements
 from dirqueue.layouts.dirq_store import TRIES, Store, taken
 from dirqueue.layouts.schema import KEY, LOCKED
 
@@ -81,7 +81,7 @@ class NormalStore(Store):
         except FileExistsError:
             return None
         except FileNotFoundError:
-            home.reopen()
+            home.remake()
             self.make()
             return None
         try:
@@ -136,7 +136,11 @@ class NormalStore(Store):
             where = f"{int(where, 16) + 1:08x}" if found else where
             self.make_directory(where)
             room = self.maxelts
-        self._where, self._room, self._until = where, min(room, TRUST_ADDS) - 1, time.monotonic() + TRUST_SECONDS
+        self._where, self._room, self._until = (
+            where,
+            min(room, TRUST_ADDS) - 1,
+            time.monotonic() + TRUST_SECONDS,
+        )
         return where
 
     def _entries(self, where: str) -> int:

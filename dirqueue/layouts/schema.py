@@ -45,7 +45,9 @@ class Schema:
                 raise ValueError(f"invalid schema name: {key!r:.60} (letters and digits, not {LOCKED!r})")
             match = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
             if match is None:
-                raise ValueError(f"invalid schema data type: {kind!r:.60} (binary, string or table; ? if optional)")
+                raise ValueError(
+                    f"invalid schema data type: {kind!r:.60} (binary, string or table; ? if optional)"
+                )
             self.types[key] = match[1]
             if "?" not in match[2]:
                 self.mandatory.append(key)
@@ -91,7 +93,11 @@ class Schema:
             if key in files:
                 data = files[key]
                 found[key] = (
-                    data if kind == "binary" else data.decode() if kind == "string" else read_table(data.decode())
+                    data
+                    if kind == "binary"
+                    else data.decode()
+                    if kind == "string"
+                    else read_table(data.decode())
                 )
         return found
 
@@ -124,7 +130,9 @@ class Schema:
             return {key: data}
         told = json.loads(data)
         if not isinstance(told, dict):
-            raise ValueError(f"a body here is a JSON object with {', '.join(self.types)}; give the queue codec='json'")
+            raise ValueError(
+                f"a body here is a JSON object with {', '.join(self.types)}; give the queue codec='json'"
+            )
         for key, value in told.items():
             if self.types.get(key) == "binary":
                 try:

@@ -104,8 +104,7 @@ class SimpleStore(Store):
         try:
             self.make_directory(where)
         except FileNotFoundError:
-            self.home.close()
-            self.make()
+            self.home.remake()
             self.make_directory(where)
 
     def add_path(self, path: str) -> str:
@@ -206,17 +205,16 @@ class SimpleStore(Store):
             return None
         try:
             self._touch_trying(fd)
-            home.mount.publish(spare, name + LOCK, home.fd)
-            facts = self._touch(fd, shift_ns)
-        except (FileExistsError, FileNotFoundError):
-            # RACE: between the two names somebody else locked it, or a purge was here.
-            fs.discard(spare, home.fd)
-            fs.close(fd)
-            return None
+            # RACE: between the two names somebody else may have locked it.
+            facts = self._touch(fd, shift_ns) if self._link(name) else None
         except BaseException:
-            fs.discard(spare, home.fd)
             fs.close(fd)
             raise
+        finally:
+            fs.discard(spare, home.fd)
+        if facts is None:
+            fs.close(fd)
+            return None
         return fd, facts
 
     def break_lock(self, name: str, limit_ns: int) -> str | None:
@@ -235,8 +233,9 @@ class SimpleStore(Store):
         if facts.st_mtime_ns < limit_ns:
             return spare
         try:
-            home.mount.publish(spare, name + LOCK, home.fd)
-        except OSError:
+            # Not by a rename: onto another name of the same file that does nothing, and says that it did.
+            self._link(name)
+        finally:
             fs.discard(spare, home.fd)
         return None
 

@@ -26,7 +26,7 @@ from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.errors import InvalidId, QueueError
 from dirqueue.home import Home
-from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.base import Held, Purged, bad_handle, lost
 from dirqueue.layouts.dirq_simple import check_file
 from dirqueue.layouts.foreign import LOOKS, Foreign, moved_on
 from dirqueue.layouts.vsqs_cursor import NEVER, Cursor
@@ -77,6 +77,7 @@ class Vsqs(Foreign):
         "dead": f"there is no place for dead messages: {_NO_PLACE}",
         "done": f"there is no place for done messages: {_NO_PLACE}",
         "fencing": "a lease is known by the time it ends, and programs of VSQS delete by id, whoever holds it",
+        "link": "vsqs 0.3 takes a message for its own and nobody else's file",
         "change": "a message of VSQS keeps its id for life, and the id is all there is to change",
     }
 
@@ -129,8 +130,7 @@ class Vsqs(Foreign):
         except FileExistsError:
             return -1
         except FileNotFoundError:
-            self.home.close()
-            self.home.make()
+            self.home.remake()
             return -1
 
     def _id(self) -> str:
@@ -169,7 +169,9 @@ class Vsqs(Foreign):
         text = f"cannot put to {path!r}: every id that was tried is taken; are there that many producers?"
         return QueueError(text, path=path)
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
         self.home.make()
         source = os.path.abspath(path)
         try:
@@ -307,12 +309,23 @@ class Vsqs(Foreign):
     def entry(self, held: Held) -> Entry:
         return Entry(held.id, "leased", held.place, micros(held.id), held.until, 1, held.token)
 
+    def hold(self, handle: str) -> Held:
+        name = parse(handle) if isinstance(handle, str) else None
+        if name is None or name.until <= 0:
+            raise bad_handle(handle)
+        held = Held(name.id, handle, 0, name.until, 1, handle[len(name.id) + 1 :])
+        if not self.home.find() or not fs.exists(handle, self.home.fd):
+            raise lost(held, "take over")
+        return held
+
     # --- lookers -------------------------------------------------------------------------------------------
 
     def check_id(self, id: object) -> str:
         if isinstance(id, str) and id.isascii() and re.fullmatch(_TIME, id):
             return id
-        raise InvalidId(f"{id!r:.60} is not a message id of VSQS: ids are 16 or 13 digits", message_id=str(id)[:60])
+        raise InvalidId(
+            f"{id!r:.60} is not a message id of VSQS: ids are 16 or 13 digits", message_id=str(id)[:60]
+        )
 
     def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
         wanted = frozenset(states) or frozenset(("new", "ready", "leased", "foreign"))

@@ -8,6 +8,8 @@ parts) that are listed when their turn comes. So memory is one directory's names
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import time
 from collections.abc import Callable
@@ -22,15 +24,18 @@ from dirqueue.settings import Settings
 from .publish import SLICE_SECONDS
 
 #: A snapshot is good for this long, or this many times what it took to make, whichever is longer.
-FRESH_SECONDS = 0.1
-FRESH_TIMES = 20
+FRESH_SECONDS = 0.2
+FRESH_TIMES = 50
 #: After a miss, skip up to this many names: another consumer is working through them.
 JUMP = 64
 #: Above this many flat names (peers that do not slice) only the first ones are kept.
 KEEP = 32768
 #: The granularity of directory times: a change within it may not show.
 TICK_NS = 20_000_000
+#: Entries looked at together.
+CHUNK = 1024
 NEVER = 1 << 62
+CLAIMABLE = frozenset((READY, DELAYED, LEASED))
 
 
 class Segment(NamedTuple):
@@ -59,12 +64,15 @@ class Cursor:
         self._margin = seconds(settings.margin)
         self._order = settings.order
         self._forget = forget
+        #: The names to try now, and the directory they are in; until when the snapshot is good.
         self.prefix = ""
         self.run: list[str] = []
+        self.expires = 0
         self._segments: list[Segment] = []
-        self._expires = 0
         self._skipped = False
         self._idle_mtime = -1
+        #: How many listings of the queue were made: what bounds a claim.
+        self.looks = 0
         self._still: dict[str, tuple[int, int]] = {}
         self._containers = False
         self.soonest = NEVER
@@ -72,7 +80,7 @@ class Cursor:
     def fill(self, now: int) -> bool:
         """Make `run` the names to try next; False if there is nothing to claim."""
         while True:
-            if now < self._expires:
+            if now < self.expires:
                 if self.run:
                     return True
                 if self._skipped:
@@ -95,15 +103,16 @@ class Cursor:
 
     def stale(self) -> None:
         """Look again before the next claim."""
-        self._expires = 0
+        self.expires = 0
+        self._still.clear()
         self._idle_mtime = -1
 
     def insert(self, name: str) -> None:
         """Take note of a message of our own that may come before those in the snapshot (stacks, priorities)."""
         if not self.run:
-            self._expires = 0
+            self.expires = 0
             return
-        mine, first = (names.priority_of(each.partition(".")[0]) or 0 for each in (name, self.run[-1]))
+        mine, first = _priority(name), _priority(self.run[-1])
         if mine < first or (mine == first and self._order == "lifo"):
             self._segments.append(Segment(self.prefix, self.run))
             self.prefix, self.run = "", [name]
@@ -160,6 +169,7 @@ class Cursor:
 
     def _refresh(self, now: int) -> bool:
         """List the queue anew; whether there is something to claim."""
+        self.looks += 1
         began = time.monotonic()
         mtime = self._mtime(".")
         self._skipped = False
@@ -170,7 +180,7 @@ class Cursor:
         self._containers = bool(view.containers)
         self.run = []
         took = time.monotonic() - began
-        self._expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
+        self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
         found = self._next_segment(now)
         quiet = not found and not self._containers and not view.claimable
         self._idle_mtime = mtime if quiet and self._trusted(mtime) else -1
@@ -199,49 +209,55 @@ class Cursor:
         """Sort so that the first to try is at the end."""
         if self._order == "random":
             random.shuffle(run)
-            if any(len(name.partition(".")[0]) > ID_DIGITS for name in run):
-                run.sort(key=lambda name: names.priority_of(name.partition(".")[0]) or 0, reverse=True)
-            return run
-        if len({name.find(".") if "." in name else len(name) for name in run}) <= 1:
-            run.sort()  # ids of one length: the order of names is the order of ids
-        else:
-            run.sort(key=lambda name: names.order_key(name.partition(".")[0]))
-        if self._order == "fifo":
-            run.reverse()
-        elif len(run) > 1 and len(run[0].partition(".")[0]) > ID_DIGITS:
-            run.sort(key=lambda name: names.priority_of(name.partition(".")[0]) or 0, reverse=True)
+        elif len(set(map(len, run))) > 1 and len(set(map(_id_length, run))) > 1:
+            run.sort(key=_order_key, reverse=self._order == "fifo")
+        else:  # ids of one length: the order of names is the order of ids
+            run.sort(reverse=self._order == "fifo")
+        if self._order != "fifo" and any(_id_length(name) > ID_DIGITS for name in run):
+            run.sort(key=_priority, reverse=True)
         return run
 
     def _list(self, prefix: str, now: int) -> View:
         """Sort out one directory in one pass."""
-        claimable: list[str] = []
+        ready: list[str] = []
+        others: list[names.Name] = []
+        bare = True
+        with fs.entries(prefix or ".", self._home.fd) as found:
+            while chunk := list(itertools.islice(found, CHUNK)):
+                bare = False
+                plain = [
+                    name
+                    for entry in chunk
+                    if len(name := entry.name) == ID_DIGITS
+                    and name.isdigit()
+                    and entry.is_file(follow_symlinks=False)
+                ]
+                if len(plain) < len(chunk):
+                    others += filter(None, map(_other, chunk))
+                ready += plain
+                if len(ready) > 2 * KEEP:
+                    ready = self._ordered(ready)[-KEEP:]
+        # The quick test above lets pass what only Unicode calls digits; one look at all of them is cheaper.
+        if ready and not ("".join(ready).isascii() and min(ready) >= "1"):
+            ready = [name for name in ready if names.parse(name)]
+        due, containers, soonest = self._due(others, now)
+        return View(ready + due if due else ready, containers, soonest, bare)
+
+    def _due(self, found: list[names.Name], now: int) -> tuple[list[str], list[str], int]:
+        """Tell apart what may be claimed now, directories, and when the next of the rest may be."""
+        due: list[str] = []
         containers: list[str] = []
         soonest = NEVER
-        bare = True
-        expired = now - self._margin
-        for entry in fs.listing(prefix or ".", self._home.fd):
-            name = entry.name
-            bare = False
-            if len(name) == ID_DIGITS and name.isdigit() and name.isascii() and name >= "1":
-                if entry.is_file(follow_symlinks=False):
-                    claimable.append(name)
+        for name in found:
+            if name.kind in CONTAINERS:
+                containers.append(name.text)
                 continue
-            parsed = names.parse(name)
-            if parsed is None:
-                continue
-            kind = parsed.kind
-            if kind in CONTAINERS:
-                if entry.is_dir(follow_symlinks=False):
-                    containers.append(name)
-            elif kind in (READY, DELAYED, LEASED) and entry.is_file(follow_symlinks=False):
-                due = parsed.until <= (expired if kind == LEASED else now)
-                if due:
-                    claimable.append(name)
-                else:
-                    soonest = min(soonest, parsed.until + (self._margin if kind == LEASED else 0))
-            if len(claimable) > 2 * KEEP:
-                claimable = self._ordered(claimable)[KEEP:]
-        return View(claimable, containers, soonest, bare)
+            when = name.until + (self._margin if name.kind == LEASED else 0)
+            if when <= now:
+                due.append(name.text)
+            elif when < soonest:
+                soonest = when
+        return due, containers, soonest
 
     def _mtime(self, name: str) -> int:
         """Return when a directory last changed; -1 if nobody can know (NFS: attributes are cached)."""
@@ -260,3 +276,26 @@ class Cursor:
     def _idle(self, now: int) -> bool:
         """Whether nothing has changed since we last found nothing, without listing again."""
         return self._idle_mtime >= 0 and now < self.soonest and self._mtime(".") == self._idle_mtime
+
+
+def _id_length(name: str) -> int:
+    length = name.find(".")
+    return len(name) if length < 0 else length
+
+
+def _order_key(name: str) -> tuple[int, str]:
+    return names.order_key(name.partition(".")[0])
+
+
+def _priority(name: str) -> int:
+    return names.priority_of(name.partition(".")[0]) or 0
+
+
+def _other(entry: os.DirEntry[str]) -> names.Name | None:
+    """Return what is ours and not plainly ready: the rest is unfinished, a note, or foreign."""
+    name = names.parse(entry.name)
+    if name is None or (len(name.text) == ID_DIGITS):
+        return None
+    if name.kind in CONTAINERS:
+        return name if entry.is_dir(follow_symlinks=False) else None
+    return name if name.kind in CLAIMABLE and entry.is_file(follow_symlinks=False) else None

@@ -23,7 +23,7 @@ from dirqueue.message import Entry
 from dirqueue.names import ID_DIGITS, LEASED, Name, new_token, parse
 from dirqueue.settings import Settings
 
-from . import tidy
+from . import scan, tidy
 from .cursor import NEVER, Cursor
 from .look import Looker
 from .publish import Publisher
@@ -68,9 +68,11 @@ class Native(Looker):
             self._cursor.stale()
         return ids
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
-        """Move a file in."""
-        return self._publisher.put_path(path, delay, priority)
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
+        """Move or link a file in."""
+        return self._publisher.put_path(path, delay, priority, link=link)
 
     def count(self) -> int:
         """Return how many messages are waiting or held."""
@@ -85,31 +87,38 @@ class Native(Looker):
             return None
         now = home.clock.now()
         lock, cursor = self._lock, self._cursor
-        for _ in range(LOOKS):
-            while True:
-                lock.acquire()
-                try:
-                    if (not cursor.run and not cursor.fill(now)) or not cursor.fill(now):
-                        return None
-                    prefix, name = cursor.prefix, cursor.run.pop()
-                except FileNotFoundError:
-                    # The whole queue was removed; there may be another one at its path by now.
-                    if not home.reopen():
-                        return None
-                    cursor.stale()
-                    break
-                except OSError as error:
-                    raise access_error(home.path, "list", error) from error
-                finally:
-                    lock.release()
-                held = self._take(prefix, name, now, seconds(seconds_))
-                if held is not None:
-                    return held
+        last_look = cursor.looks + LOOKS
+        while cursor.looks <= last_look:
+            lock.acquire()
+            try:
+                if not (cursor.run and now < cursor.expires) and not self._look(now):
+                    return None
+                prefix, name = cursor.prefix, cursor.run.pop()
+            finally:
+                lock.release()
+            held = self._take(prefix, name, now, seconds_)
+            if held is not None:
+                return held
         return None
 
-    def _take(self, prefix: str, name: str, now: int, duration: int) -> Held | None:
+    def _look(self, now: int) -> bool:
+        """Find names to try; False if there are none."""
+        try:
+            try:
+                return self._cursor.fill(now)
+            except FileNotFoundError:
+                # The whole queue was removed; there may be another one at its path by now.
+                self._cursor.stale()
+                return self.home.reopen() and self._cursor.fill(now)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise access_error(self.home.path, "list", error) from error
+
+    def _take(self, prefix: str, name: str, now: int, seconds_: float) -> Held | None:
         """Rename one name to a lease of ours and read the body; None if somebody was faster."""
-        until = now + duration
+        fd = self.home.fd
+        until = now + int(seconds_ * 1_000_000)
         if len(name) == ID_DIGITS:
             id, attempts = name, 1
         else:
@@ -120,21 +129,22 @@ class Native(Looker):
             if 0 < self.settings.max_attempts < attempts:
                 self.bury_unclaimed(prefix, seen, now)
                 return None
-            if until <= seen.until:
-                until = seen.until + 1
+            until = max(until, seen.until + 1)
         token = new_token()
         place = f"{prefix}{id}.{until}.{attempts}.{token}"
         try:
-            fs.rename(prefix + name, place, src_dir_fd=self.home.fd, dst_dir_fd=self.home.fd)
+            fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
         except OSError as error:
             if not self._took_anyway(error, prefix + name, place):
                 self._cursor.missed()
                 return None
         held = Held(id, place, now, until, attempts, token)
         try:
-            fd = fs.open(place, fs.READ, dir_fd=self.home.fd)
-            data = fs.read(fd, fs.CHUNK)
-            fs.close(fd)
+            file = fs.open(place, fs.READ, dir_fd=fd)
+            try:
+                data = fs.read(file, fs.CHUNK)
+            finally:
+                fs.close(file)
         except OSError as error:
             self._unreadable(held, error)
             return None
@@ -242,7 +252,8 @@ class Native(Looker):
         try:
             self._to_dead(held, reason, self.home.clock.now())
         except OSError as error:
-            raise self._lost(error, held, "reject") from error
+            if not self._given_back(error, held, "reject"):
+                raise self._lost(error, held, "reject") from error
 
     def entry(self, held: Held) -> Entry:
         """Return what is known of a held message."""
@@ -258,6 +269,10 @@ class Native(Looker):
             names.priority_of(id),
         )
 
+    def hold(self, handle: str) -> Held:
+        """Take over a lease that this or another process holds, by its exact name."""
+        return scan.held(self.home, handle)
+
     def _end(self, held: Held, place: str, doing: str) -> None:
         """Rename the exact name we hold; a full disk costs the ballast, not the message."""
         try:
@@ -268,8 +283,14 @@ class Native(Looker):
                     raise
                 fs.move(held.place, place, self.home.fd)
         except OSError as error:
-            raise self._lost(error, held, doing) from error
+            if not self._given_back(error, held, doing):
+                raise self._lost(error, held, doing) from error
         self._cursor.stale()
+
+    def _given_back(self, error: OSError, held: Held, doing: str) -> bool:
+        """NFS: a lost reply, and the next consumer was quick. Nobody else can have taken a lease that is live."""
+        gone = error.errno == errno.ENOENT and self.home.mount.remote and doing != "renew"
+        return gone and self.home.clock.now() < held.until
 
     def _lost(self, error: OSError, held: Held, doing: str) -> Exception:
         if error.errno in (errno.ENOENT, errno.ESTALE):
@@ -289,7 +310,11 @@ class Native(Looker):
         fs.discard(self._note(held.place, held.id), self.home.fd)
         self._sync_both(held.place, DEAD)
 
-    # --- cleaning ------------------------------------------------------------------------------------------
+    # --- making and cleaning ------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the directory."""
+        self.home.make()
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""

@@ -108,7 +108,7 @@ class Looker:
                 self._to_done(held)
             else:
                 # A rename to a name of ours first: a lost reply cannot look like a lost race.
-                gone = f"{entry.place[: entry.place.rfind('/') + 1]}{entry.id}.{names.MIN_TIME}.0.{new_token()}.ack"
+                gone = f"{entry.place[: entry.place.rfind('/') + 1]}{entry.id}.{self.home.clock.now()}.0.{new_token()}.ack"
                 fs.move(entry.place, gone, self.home.fd)
                 fs.discard(gone, self.home.fd)
         except FileNotFoundError:

@@ -96,7 +96,11 @@ class Publisher:
             if home.mount.remote:
                 self._settle(new, size)
             home.mount.publish(new, visible, home.fd)
-        except (FileExistsError, FileNotFoundError):
+        except FileNotFoundError:
+            # NFS: nobody takes an ID.new away this soon. It was published, the reply was lost, and by the time of
+            # the second try a consumer had claimed it. To put it again would be to put it twice.
+            return home.mount.remote
+        except FileExistsError:
             fs.discard(new, home.fd)
             return False
         except OSError as error:
@@ -126,8 +130,7 @@ class Publisher:
     def _remake(self, priority: int | None) -> None:
         """Somebody removed the directory we were about to write to: an emptied slice, or the whole queue."""
         if self._slices.pop(priority, None) is None:
-            self._home.close()
-        self._home.make()
+            self._home.remake()
 
     def _gone(self) -> QueueError:
         path = self._home.path
@@ -177,7 +180,7 @@ class Publisher:
         batch = new_id() if priority is None else f"{priority}{new_id()}"
         staging = f"{batch}.{STAGING}"
         try:
-            fs.mkdir(staging, fs.DIR_MODE, dir_fd=home.fd)
+            fs.make_directory(staging, home.fd)  # NFS: "exists" is a lost reply, the name is ours alone
             ids = self._stage(staging, itertools.chain(first, bodies), self._suffix(delay), priority)
             # CRASH: until this rename nothing is visible; after it everything is.
             fs.move(staging, f"{batch}.{BATCH}", home.fd)
@@ -206,7 +209,7 @@ class Publisher:
             id = new_id() if priority is None else f"{priority}{new_id()}"
             if ids and len(ids) % SLICE_SIZE == 0:
                 places.append(f"{staging}/{id}.{PART}")
-                fs.mkdir(places[-1], fs.DIR_MODE, dir_fd=home.fd)
+                fs.make_directory(places[-1], home.fd)
             name = f"{places[-1]}/{id}{suffix}"
             fs.create(name, body, home.fd, sync=self._settings.sync and not flush_all)
             if home.mount.remote:
@@ -221,17 +224,21 @@ class Publisher:
 
     # --- a file moved in -----------------------------------------------------------------------------------
 
-    def put_path(self, path: str, delay: float, priority: int | None) -> str:
-        """Rename a file into the queue: no copy, and it is gone from where it was."""
+    def put_path(self, path: str, delay: float, priority: int | None, *, link: bool = False) -> str:
+        """Give a file a name in the queue, without a copy: moved in, or with `link` as a second name."""
         home = self._home
-        home.make()
         source = os.path.abspath(path)
-        self._check_file(source)
+        self._check_file(source, link=link)
+        home.make()
         for _ in range(TRIES):
             id = new_id() if priority is None else f"{priority}{new_id()}"
             try:
                 # Straight to its visible name: as ID.new it would be purged, and it is somebody's only copy.
-                home.mount.publish(source, id + self._suffix(delay), home.fd)
+                visible = id + self._suffix(delay)
+                if link:
+                    fs.link(source, visible, dst_dir_fd=home.fd, follow_symlinks=False)
+                else:
+                    home.mount.publish(source, visible, home.fd)
             except FileExistsError:
                 continue
             except OSError as error:
@@ -245,8 +252,8 @@ class Publisher:
             return id
         raise self._gone()
 
-    def _check_file(self, source: str) -> None:
-        """Only a plain file that nobody else can write through another name becomes a message."""
+    def _check_file(self, source: str, *, link: bool) -> None:
+        """Only a plain file becomes a message, and unless asked for only one that has no other name to write by."""
         try:
             fd = fs.open(source, fs.READ)
         except OSError as error:
@@ -255,7 +262,7 @@ class Publisher:
             facts = fs.fstat(fd)
             if not stat.S_ISREG(facts.st_mode):
                 raise SettingsError(f"{source!r} is not a regular file: put_path moves plain files only")
-            if facts.st_nlink != 1:
+            if facts.st_nlink != 1 and not link:
                 raise SettingsError(
                     f"{source!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
                 )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from dirqueue import fs, names
 from dirqueue.home import BALLAST, Home
+from dirqueue.layouts.base import Held, bad_handle, lost
 from dirqueue.message import Entry
 from dirqueue.names import (
     ACKED,
@@ -29,7 +30,10 @@ from dirqueue.settings import FILE
 DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
-CLOCK = re.compile(r"\.clock-[A-Za-z0-9_-]{1,100}")
+#: Files of a moment: a look at the clock, settings about to be published.
+TEMPORARY = re.compile(r"(?:\.clock-|queue\.json\.)[A-Za-z0-9_-]{1,100}")
+#: A part in a batch is as deep as messages lie.
+DEPTH = 2
 _MESSAGES = frozenset((READY, DELAYED, LEASED))
 
 
@@ -53,7 +57,7 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
             name = found.name
             parsed = names.parse(name)
             if parsed is None:
-                if prefix or (name not in FURNITURE and not CLOCK.fullmatch(name)):
+                if prefix or (name not in FURNITURE and not TEMPORARY.fullmatch(name)):
                     yield Entry("", "foreign", prefix + name, 0)
             elif parsed.kind in CONTAINERS or parsed.kind == STAGING:
                 if not found.is_dir(follow_symlinks=False):
@@ -71,7 +75,7 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
     except (FileNotFoundError, NotADirectoryError):
         return
     for each in inner:
-        if each.count("/") <= 2:
+        if each.count("/") <= DEPTH:
             yield from _directory(home, each, now)
 
 
@@ -96,6 +100,27 @@ def entry_of(name: Name, prefix: str, now: int) -> Entry:
         name.token,
         names.priority_of(name.id),
     )
+
+
+def held(home: Home, handle: str) -> Held:
+    """Return the lease that a handle names: the path inside the queue, parsed and rebuilt before it is used."""
+    *above, last = str(handle).split("/")
+    inside = [names.parse(each) for each in above]
+    name = names.parse(last)
+    if name is None or name.kind != LEASED or len(inside) > DEPTH:
+        raise bad_handle(handle)
+    if any(each is None or each.kind not in CONTAINERS for each in inside):
+        raise bad_handle(handle)
+    place = "/".join([*(each.text for each in inside if each), name.text])
+    held = Held(name.id, place, 0, name.until, name.attempts, name.token)
+    home.need()
+    try:
+        facts = fs.stat(place, dir_fd=home.fd, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        raise lost(held, "take over") from None
+    # The claim, or its last renewal, was the last rename.
+    held.leased = facts.st_ctime_ns // 1000
+    return held
 
 
 def find(home: Home, id: str) -> Entry | None:

@@ -7,6 +7,7 @@ Crash: at any call; the next purge goes on. Two purges at once do no harm: each 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,9 @@ from dirqueue.names import (
     Name,
 )
 
+from . import scan
 from .publish import SLICE_SECONDS, remove_tree
-from .scan import CLOCK, DEAD, DONE
+from .scan import DEAD, DONE, TEMPORARY
 
 if TYPE_CHECKING:
     from .layout import Native
@@ -42,6 +44,7 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
     total = purger.directory("")
     settings = layout.settings
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
+    purger.twins()
     layout.home.keep_ballast()
     return total
 
@@ -60,13 +63,13 @@ class _Purger:
         notes: dict[str, str] = {}
         tried: set[str] = set()
         inner: list[Name] = []
-        bare = True
+        seen = 0
         for found in list(fs.listing(prefix or ".", self._fd)):
             self._progress()
-            bare = False
+            seen += 1
             name = names.parse(found.name)
             if name is None:
-                if not prefix and CLOCK.fullmatch(found.name) and self._old(found.name):
+                if not prefix and TEMPORARY.fullmatch(found.name) and self._old(found.name):
                     total += Purged(other=fs.discard(found.name, self._fd))
             elif found.is_dir(follow_symlinks=False):
                 if name.kind in CONTAINERS or name.kind == STAGING:
@@ -79,6 +82,7 @@ class _Purger:
                 else:
                     total += self._file(prefix, name)
         total += self._orphans(notes, tried)
+        bare = seen == total.new + total.other
         for name in inner:
             total += self._inner(prefix + name.text, name)
         if prefix and bare:
@@ -90,7 +94,9 @@ class _Purger:
         if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
             return Purged(new=fs.discard(path, self._fd))
         if name.kind == ACKED:
-            return Purged(other=fs.discard(path, self._fd))
+            # NFS: a lost reply of the rename to this name is told by its presence, so it stays for a while.
+            old = name.until + self._stale < self._now
+            return Purged(other=fs.discard(path, self._fd) if old else 0)
         limit = self._layout.settings.max_attempts
         margin = seconds(self._layout.settings.margin) if name.kind == LEASED else 0
         if name.kind in (DELAYED, LEASED) and 0 < limit <= name.attempts and name.until + margin < self._now:
@@ -151,15 +157,32 @@ class _Purger:
             return Purged()
         return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
 
+    def twins(self) -> None:
+        """Drop the dead name of a message that is live again: a redrive by link died before its unlink."""
+        twice: dict[int, str] = {}
+        for entry in scan.entries(self._layout.home, frozenset((DEAD,))):
+            facts = self._facts(entry.place)
+            if entry.state == DEAD and facts is not None and facts.st_nlink > 1:
+                twice[facts.st_ino] = entry.place
+        if twice:
+            for entry in scan.entries(self._layout.home, frozenset(("ready", "delayed", "leased"))):
+                facts = self._facts(entry.place)
+                if facts is not None and facts.st_ino in twice:
+                    fs.discard(twice[facts.st_ino], self._fd)
+
+    def _facts(self, path: str) -> os.stat_result | None:
+        try:
+            return fs.stat(path, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
     def _aged(self, id: str) -> bool:
         return names.micros_of(id) + self._stale < self._now
 
     def _old(self, path: str) -> bool:
         """By its own time too: the id's is the producer's clock, this is the server's."""
-        try:
-            return fs.mtime_of(path, self._fd) * 1_000_000 + self._stale < self._now
-        except FileNotFoundError:
-            return False
+        facts = self._facts(path)
+        return facts is not None and facts.st_mtime * 1_000_000 + self._stale < self._now
 
     def _old_tree(self, path: str) -> bool:
         """Whether nothing was written for long in a staging directory or one of its parts."""

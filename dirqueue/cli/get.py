@@ -1,0 +1,115 @@
+"""The verb `get`: a message to standard output, acknowledged once it is there.
+
+Layer: edges.
+Invariant: a message whose body could not be handed over is given back, uncounted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import stat
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dirqueue import fs
+from dirqueue.cli import render
+from dirqueue.cli.options import described, json_option, open_queue, seconds, verb, whole
+from dirqueue.cli.render import Exit
+from dirqueue.errors import Empty
+
+if TYPE_CHECKING:
+    from dirqueue.lease import Lease
+    from dirqueue.queue import Queue
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = verb(
+        subparsers,
+        "get",
+        get,
+        "get the next message: its body is written out, then it is acknowledged",
+        description="If the body cannot be written, the message stays in the queue. Exit status 3: nothing came.",
+    )
+    parser.add_argument(
+        "--hold",
+        action="store_true",
+        help="print the handle of the lease instead of the body, and leave the message leased: "
+        "cat, ack, retry, release, reject and renew take the handle, from any process",
+    )
+    parser.add_argument(
+        "-n", "--count", type=whole, metavar="N", help="up to N messages, a line end after each"
+    )
+    parser.add_argument("--all", action="store_true", help="all that are there, a line end after each")
+    parser.add_argument(
+        "-0", "--null", action="store_true", help="with -n or --all: NUL instead of a line end"
+    )
+    wait = parser.add_mutually_exclusive_group()
+    wait.add_argument(
+        "--timeout", type=seconds, default=0.0, metavar="TIME", help="wait so long for a message (30s)"
+    )
+    wait.add_argument("--wait", action="store_true", help="wait for a message as long as it takes")
+    parser.add_argument(
+        "--lease", type=seconds, metavar="TIME", help="hold it so long; the queue's setting if not given"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing if nothing came")
+    json_option(parser)
+
+
+def get(args: argparse.Namespace) -> int:
+    """Hand over messages until enough or none are there."""
+    queue = open_queue(args.queue, create=True)  # one that somebody is about to make is worth waiting for
+    limit = None if args.all else args.count or 1
+    timeout = None if args.wait else args.timeout
+    done = 0
+    try:
+        while limit is None or done < limit:
+            lease = queue.get(timeout=0 if done else timeout, lease=args.lease)
+            _hand_over(queue, lease, args, many=limit != 1)
+            done += 1
+    except Empty as empty:
+        if not done:
+            if not args.quiet:
+                render.complain(str(empty))
+            return Exit.EMPTY
+    return Exit.OK
+
+
+def _hand_over(queue: Queue[bytes], lease: Lease[bytes], args: argparse.Namespace, *, many: bool) -> None:
+    if args.hold:
+        try:
+            text = (
+                render.dumps(described(lease.message) | {"handle": lease.handle})
+                if args.json
+                else lease.handle
+            )
+            render.write(text.encode() + b"\n")
+        except BaseException:
+            lease.release()
+            raise
+        return
+    with lease as message:  # renewed, should the reader be slow
+        try:
+            if args.json:
+                data = render.dumps(described(message)).encode() + b"\n"
+            else:
+                data = message.data + ((b"\0" if args.null else b"\n") if many else b"")
+            render.write(data)
+            if queue.settings.sync:
+                _make_durable()
+        except (OSError, render.OutputError):
+            lease.release()
+            raise
+
+
+def _make_durable() -> None:
+    """CRASH: what goes to a file must be on disk before its message is gone from there."""
+    try:
+        fd = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # no file at all, as in a test
+    if stat.S_ISREG(fs.fstat(fd).st_mode):
+        try:
+            fs.fsync(fd)
+        except OSError as error:
+            raise render.output_error(error) from error

@@ -1,0 +1,59 @@
+"""The verb `mv`: messages from one queue to another.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from dirqueue.cli import render
+from dirqueue.cli.options import open_queue, verb, whole
+from dirqueue.cli.render import Exit
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = verb(
+        subparsers,
+        "mv",
+        mv,
+        "move messages that nobody holds to another queue",
+        description="Between two native queues on one filesystem each move is one rename. Otherwise each message is "
+        "claimed, put and acknowledged, which is said on stderr. Prints the ids. Exit status 3: there was none.",
+        creates=True,
+    )
+    parser.add_argument("target", metavar="TARGET", help="the directory of the other queue; made if missing")
+    parser.add_argument("ids", metavar="ID", nargs="*", help="only these; all if none is given")
+    parser.add_argument(
+        "--state",
+        choices=("ready", "delayed", "dead"),
+        default="ready",
+        help="of which state; dead ones become ready (ready)",
+    )
+    parser.add_argument("--limit", type=whole, metavar="N", help="at most N, the oldest first")
+    parser.add_argument("--dry-run", action="store_true", help="only print the ids")
+
+
+def mv(args: argparse.Namespace) -> int:
+    """Move messages, and say which."""
+    source = open_queue(args.queue)
+    if args.dry_run:
+        ids = args.ids or [message.id for message in source.peek(args.state, args.limit)]
+        for id in ids:
+            render.line(id)
+        return Exit.OK if ids else Exit.EMPTY
+    from dirqueue.transfer import move
+
+    target = open_queue(args.target, create=True)
+    with render.progress("mv") as step:
+        moved = move(source, target, args.ids or None, state=args.state, limit=args.limit, progress=step)
+    for id in moved.ids:
+        render.line(id)
+    if moved.ids and not moved.atomic:
+        render.complain(
+            f"{len(moved.ids)} messages were claimed, put and acknowledged one by one: "
+            "the queues are not both native on one filesystem"
+        )
+    return Exit.OK if moved.ids else Exit.EMPTY

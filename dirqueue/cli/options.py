@@ -1,0 +1,104 @@
+"""Arguments that many verbs share, and the queue they mean.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dirqueue.message import Message
+    from dirqueue.queue import Queue
+
+#: Where relative queue names are looked for.
+VARIABLE = "DIRQUEUE_DIR"
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def verb(
+    subparsers: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    help: str,
+    *,
+    description: str = "",
+    queue: bool = True,
+    creates: bool = False,
+    aliases: tuple[str, ...] = (),
+) -> argparse.ArgumentParser:
+    """Add one verb; most take a queue first."""
+    text = help[0].upper() + help[1:] + "."
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name, help=help, description=f"{text} {description}".strip(), aliases=aliases
+    )
+    parser.set_defaults(run=run, creates=creates)
+    if queue:
+        parser.add_argument("queue", metavar="QUEUE", help="the directory of the queue")
+    return parser
+
+
+def json_option(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def table_option(parser: argparse.ArgumentParser) -> None:
+    """Add --json and --table."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="one JSON object per line")
+    how.add_argument("--table", action="store_true", help="a table, as on a terminal")
+
+
+def base() -> str:
+    """Return the directory that relative queues are in."""
+    return os.environ.get(VARIABLE) or "."
+
+
+def path_of(name: str) -> str:
+    """Return the path that a queue's name means: relative ones in $DIRQUEUE_DIR, except ./here and ../there."""
+    base = os.environ.get(VARIABLE)
+    if not base or not name or os.path.isabs(name) or name.split("/", 1)[0] in (".", ".."):
+        return name
+    return os.path.join(base, name)
+
+
+def open_queue(name: str, *, create: bool = False, **settings: Any) -> Queue[bytes]:
+    """Open a queue for a verb; one that is not there is an error unless `create`."""
+    from dirqueue.queue import Queue
+
+    return Queue(path_of(name), create=create, **settings)
+
+
+def described(message: Message[bytes], *, body: bool = True) -> dict[str, Any]:
+    """Return a message as JSON shows it: text as `body`, bytes that are not UTF-8 as `body_base64`."""
+    told = message.to_dict()
+    told["handle"] = message.entry.place if message.state == "leased" else None
+    if body:
+        data = message.data
+        try:
+            told["body"] = data.decode()
+        except UnicodeDecodeError:
+            import base64
+
+            told["body_base64"] = base64.b64encode(data).decode()
+    return told
+
+
+def seconds(text: str) -> float:
+    """Read a duration: seconds, or a number with s, m, h or d."""
+    unit = _UNITS.get(text[-1:].lower())
+    try:
+        return float(text) if unit is None else float(text[:-1]) * unit
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: say 90, 90s, 5m, 2h or 1d") from None
+
+
+def whole(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if text.isascii() and text.isdigit() and int(text) >= 1:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")

@@ -1,0 +1,181 @@
+"""The verb `put`: bodies from arguments, standard input or files.
+
+Layer: edges.  Several bodies are one batch: all of them become visible at once, or none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from dirqueue import fs
+from dirqueue.cli import render
+from dirqueue.cli.options import json_option, open_queue, path_of, seconds, verb, whole
+from dirqueue.cli.render import Exit
+from dirqueue.errors import SettingsError
+
+if TYPE_CHECKING:
+    from dirqueue.queue import Queue
+
+#: How much of standard input is read at a time when it is split.
+CHUNK = 1 << 16
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = verb(
+        subparsers,
+        "put",
+        put,
+        "put messages into a queue",
+        description="The body is each BODY, each --file, or else the standard input. The ids are printed when "
+        "the messages are on disk. Several messages become visible all at once, or not at all.",
+        creates=True,
+    )
+    parser.add_argument("bodies", metavar="BODY", nargs="*", help="a message each")
+    split = parser.add_mutually_exclusive_group()
+    split.add_argument("-l", "--lines", action="store_true", help="standard input holds a message per line")
+    split.add_argument(
+        "-0", "--null", action="store_true", help="standard input holds messages that end in NUL"
+    )
+    split.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        metavar="FILE",
+        default=[],
+        help="put what FILE holds; may be repeated",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--move", action="store_true", help="with --file: move the file in, without a copy")
+    how.add_argument(
+        "--link", action="store_true", help="with --file: link it in; it must not change any more"
+    )
+    how.add_argument(
+        "--each", action="store_true", help="put each message as it is read, instead of all at once"
+    )
+    parser.add_argument(
+        "--delay", type=seconds, default=0.0, metavar="TIME", help="nobody gets it before (5m)"
+    )
+    parser.add_argument(
+        "-p", "--priority", type=whole, metavar="N", help="1 is the most urgent, in a queue with priorities"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=0.0,
+        metavar="TIME",
+        help="wait so long for room in a bounded queue",
+    )
+    parser.add_argument("--no-sync", action="store_true", help="do not wait for the disk")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not print the ids")
+    json_option(parser)
+
+
+def put(args: argparse.Namespace) -> int:
+    """Put what the arguments name."""
+    if (args.move or args.link) and not args.file:
+        raise SettingsError("--move and --link are about files: name them with --file")
+    if args.bodies and (args.file or args.lines or args.null):
+        raise SettingsError(
+            "give the bodies as arguments, with --file, or on standard input, not in two ways"
+        )
+    settings = {"sync": False} if args.no_sync else {}
+    queue = open_queue(args.queue, create=True, **settings)
+    how = {"delay": args.delay, "priority": args.priority, "timeout": args.timeout}
+    show = _shower(args)
+    if args.move or args.link:
+        _put_paths(queue, args, how, show)
+        return Exit.OK
+    single, bodies = _bodies(args)
+    if single or args.each:
+        for body in bodies:
+            show([queue.put(body, **how)])
+    else:
+        with render.progress("put") as step:
+            ids = queue.put_many(_counted(bodies, step), **how)
+        show(ids)
+    return Exit.OK
+
+
+def _put_paths(
+    queue: Queue[bytes], args: argparse.Namespace, how: dict[str, Any], show: Callable[[list[str]], None]
+) -> None:
+    for file in args.file:  # a wrong one among many should be told before the first is gone
+        _check(file)
+    for file in args.file:
+        show([queue.put_path(file, **how, link=args.link)])
+
+
+def _check(file: str) -> None:
+    try:
+        fs.close(fs.open(file, fs.READ))
+    except OSError as error:
+        raise render.input_error(file, error) from error
+
+
+def _shower(args: argparse.Namespace) -> Callable[[list[str]], None]:
+    """Return what tells the ids; they are flushed at once, so that a failure is told for what it is."""
+    where = path_of(args.queue)
+
+    def show(ids: list[str]) -> None:
+        try:
+            for id in ids:
+                render.line(render.dumps({"id": id, "queue": where}) if args.json else id)
+            render.finish()
+        except render.OutputError as error:
+            raise render.OutputError(f"{error}; what was put stays put: {', '.join(ids[:3])}") from None
+
+    return (lambda _: None) if args.quiet else show
+
+
+def _bodies(args: argparse.Namespace) -> tuple[bool, Iterable[bytes]]:
+    """Return whether there is one body for sure, and the bodies."""
+    if args.bodies:
+        return len(args.bodies) == 1, [os.fsencode(body) for body in args.bodies]
+    if args.file:
+        return len(args.file) == 1, (_read(file) for file in args.file)
+    if render.on_terminal(sys.stdin):
+        render.complain("reading from the terminal; Ctrl-D ends it")
+    if args.lines or args.null:
+        return False, _split(b"\n" if args.lines else b"\0")
+    return True, iter([_read("-")])
+
+
+def _read(file: str) -> bytes:
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read()
+        return fs.read_path(file)
+    except OSError as error:
+        raise render.input_error(file, error) from error
+
+
+def _split(end: bytes) -> Iterator[bytes]:
+    """Yield the pieces of standard input as they come; a last one without an end counts if there is any."""
+    rest: list[bytes] = []
+    source = sys.stdin.buffer
+    read: Callable[[int], bytes] = getattr(source, "read1", source.read)
+    while True:
+        try:
+            data = read(CHUNK)
+        except OSError as error:
+            raise render.input_error("-", error) from error
+        if not data:
+            break
+        head, *others = data.split(end)
+        rest.append(head)
+        for piece in others:
+            yield b"".join(rest)
+            rest = [piece]
+    if last := b"".join(rest):
+        yield last
+
+
+def _counted(bodies: Iterable[bytes], step: Callable[[], None]) -> Iterator[bytes]:
+    for body in bodies:
+        yield body
+        step()

@@ -1,0 +1,141 @@
+"""The verb `work`: run a program, or a Python function, for each message.
+
+Layer: edges.  The work itself is `dirqueue.worker`; here are the words of the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dirqueue.cli.options import open_queue, seconds, verb, whole
+from dirqueue.cli.render import Exit
+from dirqueue.errors import SettingsError
+
+if TYPE_CHECKING:
+    from dirqueue.queue import Queue
+    from dirqueue.worker import Counts
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+DESCRIPTION = (
+    "COMMAND gets the body on its standard input, or as an argument where {} stands, or as a file where {path} "
+    "stands; {id} is the id. Exit status 0: done; 65: reject; 75 or any other: try again by the queue's policy. "
+    "What it wrote last is kept as the error. A single MODULE:FUNCTION is called with each message instead, in "
+    "child processes. SIGTERM and Ctrl-C let what runs finish, a second one gives it back at once, SIGUSR1 prints "
+    "a status line."
+)
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = verb(
+        subparsers, "work", work, "run a command or a function for each message", description=DESCRIPTION
+    )
+    parser.add_argument(
+        "target", nargs="+", metavar="-- COMMAND", help="the command and its arguments, or MODULE:FUNCTION"
+    )
+    parser.add_argument("-j", "--jobs", type=whole, default=1, metavar="N", help="so many at a time (1)")
+    parser.add_argument(
+        "--threads", action="store_true", help="with MODULE:FUNCTION: threads instead of processes"
+    )
+    parser.add_argument(
+        "--lease", type=seconds, metavar="TIME", help="hold a message so long; renewed while it runs"
+    )
+    parser.add_argument(
+        "--time-limit", type=seconds, metavar="TIME", help="stop what runs longer (5m) and try it again"
+    )
+    parser.add_argument("--limit", type=whole, metavar="N", help="end after N messages")
+    parser.add_argument(
+        "--until-empty", action="store_true", help="end when nothing is ready; status 3 if nothing ever was"
+    )
+    parser.add_argument("--idle", type=seconds, metavar="TIME", help="end when nothing was ready for so long")
+    parser.add_argument(
+        "--drain", type=seconds, default=60.0, metavar="TIME", help="what runs has so long to finish (60s)"
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="a line for each message done; -vv for each begun"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no lines for failures either")
+
+
+def work(args: argparse.Namespace) -> int:
+    """Work until stopped, empty, or done with so many."""
+    from dirqueue.worker import Worker
+
+    handler, is_function = handler_of(args.target)
+    many = {"processes": args.jobs} if is_function and not args.threads else {"threads": args.jobs}
+    _log(args)
+    worker = Worker(
+        open_queue(args.queue, create=True),
+        handler,
+        lease=args.lease,
+        time_limit=args.time_limit,
+        limit=args.limit,
+        drain=args.drain,
+        **many,
+    )
+    if args.until_empty or args.idle is not None:
+        counts = worker.run_until_empty(args.idle or 0.0)
+        return Exit.OK if any(counts) else Exit.EMPTY
+    worker.run()
+    return Exit.OK
+
+
+def once(queue: Queue[bytes], command: Sequence[str], timeout: float | None, lease: float | None) -> int:
+    """Run a command for one message, waiting up to `timeout` for it; the exit status says how it ended."""
+    from dirqueue.worker import Worker
+    from dirqueue.worker.command import Command
+
+    worker = Worker(queue, Command(command), lease=lease, limit=1)
+    return _status(worker.run() if timeout is None else worker.run_until_empty(timeout))
+
+
+def _status(counts: Counts) -> Exit:
+    if counts.acked:
+        return Exit.OK
+    if counts.lost:
+        return Exit.LEASE_LOST
+    if counts.retried:
+        return Exit.TRY_AGAIN
+    if counts.dead:
+        return Exit.FAILED
+    return Exit.INTERRUPTED if counts.released else Exit.EMPTY
+
+
+def handler_of(target: Sequence[str]) -> tuple[Callable[[Any], object], bool]:
+    """Return the handler that the words mean, and whether it is a Python function."""
+    if len(target) == 1 and _FUNCTION.fullmatch(target[0]):
+        return _function(target[0]), True
+    from dirqueue.worker.command import Command
+
+    return Command(target), False
+
+
+def _function(name: str) -> Callable[[Any], object]:
+    import importlib
+
+    sys.path.insert(0, "")  # as with python -m: modules beside us are found
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise SettingsError(f"cannot import {module!r} of {name!r}: {error}") from error
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise SettingsError(f"there is no function {path!r} in module {module!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def _log(args: argparse.Namespace) -> None:
+    level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)]
+    logger = logging.getLogger("dirqueue.worker")
+    logger.setLevel(logging.CRITICAL if args.quiet else level)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger.handlers[:] = [handler]
+    logger.propagate = False

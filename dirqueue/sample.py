@@ -1,0 +1,140 @@
+"""Counting a queue at a bounded cost: all of a small one, a part of a deep one.
+
+Layer: mechanisms.  Touches: nothing.
+A listing of a million names takes seconds; who looks every second reads at most LIMIT names. A deep native queue
+lies in slices and batches of bounded size, so some of them, spread evenly, tell about all; what was estimated is
+marked. Names that do not fit into the limit in one flat directory are not seen at all: then a count is a lower bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from dirqueue import fs, names
+from dirqueue.layouts.base import Layout
+from dirqueue.layouts.native import scan
+from dirqueue.message import Entry, instant
+from dirqueue.names import CONTAINERS
+from dirqueue.stats import Stats
+
+#: Names that one look reads.
+LIMIT = 20_000
+LIVE = ("ready", "delayed", "leased", "new", "foreign")
+
+
+class Sample(NamedTuple):
+    """One bounded look."""
+
+    stats: Stats
+    #: Whether the counts are an estimate or a lower bound.
+    sampled: bool
+    #: What was looked at.
+    entries: list[Entry]
+
+
+def take(layout: Layout, limit: int = LIMIT) -> Sample:
+    """Look at up to `limit` names, and as many of the dead and of the done."""
+    if not layout.home.find():
+        return Sample(Stats(), False, [])
+    if layout.name == "native":
+        live, factor, cut = _native(layout, limit)
+    else:
+        live, cut = _first(layout.entries(LIVE), limit)
+        factor = 1.0
+    counts = dict.fromkeys(("ready", "delayed", "leased", "dead", "done", "new", "foreign"), 0.0)
+    for entry in live:
+        counts[entry.state] = counts.get(entry.state, 0) + (factor if _inside(entry) else 1)
+    ended: list[Entry] = []
+    for state in ("dead", "done"):
+        if state in layout.lacks:
+            continue
+        some, more = _first((e for e in layout.entries((state,)) if e.state == state), limit)
+        counts[state] = len(some)
+        ended += some
+        cut = cut or more
+    return Sample(_stats(layout, live, counts, factor), cut or factor > 1, live + ended)
+
+
+def _inside(entry: Entry) -> bool:
+    return "/" in entry.place
+
+
+def _first(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]:
+    """Return the first so many, and whether there are more."""
+    found = list(itertools.islice(entries, limit + 1))
+    return found[:limit], len(found) > limit
+
+
+def _native(layout: Layout, limit: int) -> tuple[list[Entry], float, bool]:
+    """Return entries, by how much those in slices and batches stand for more, and whether names were left out."""
+    home = layout.home
+    now = home.clock.now()
+    inner: list[str] = []
+    live, cut = _first(_directory(layout, "", now, inner), limit)
+    inner.sort(key=lambda path: names.order_key(path.rstrip("/").rpartition("/")[2].partition(".")[0]))
+    looked = 0
+    for path in _spread(inner):
+        if looked and len(live) >= limit:
+            break
+        deeper: list[str] = []
+        some, more = _first(_directory(layout, path, now, deeper), limit)
+        for part in deeper:
+            parts, more_parts = _first(_directory(layout, part, now, []), max(1, limit - len(some)))
+            some += parts
+            more = more or more_parts
+        live += some
+        cut = cut or more
+        looked += 1
+    return live, (len(inner) / looked if looked else 1.0), cut
+
+
+def _spread(paths: list[str]) -> Iterator[str]:
+    """Yield all paths, the oldest and the newest first, then ever finer in between."""
+    if not paths:
+        return
+    seen: set[int] = set()
+    step = max(1, len(paths) - 1)
+    while len(seen) < len(paths):
+        for index in range(0, len(paths), step):
+            if index not in seen:
+                seen.add(index)
+                yield paths[index]
+        step = max(1, step // 2)
+
+
+def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Iterator[Entry]:
+    """Yield the messages of one directory; containers in it go to `inner`."""
+    try:
+        for found in fs.listing(prefix or ".", layout.home.fd):
+            name = names.parse(found.name)
+            if name is None:
+                if prefix or not (found.name in scan.FURNITURE or scan.TEMPORARY.fullmatch(found.name)):
+                    yield Entry("", "foreign", prefix + found.name, 0)
+            elif name.kind in CONTAINERS:
+                inner.append(f"{prefix}{name.text}/")
+            elif name.kind in ("ready", "delayed", "leased", "new"):
+                yield scan.entry_of(name, prefix, now)
+            elif name.kind == names.STAGING:
+                yield Entry(name.id, "new", prefix + name.text, names.micros_of(name.id))
+    except (FileNotFoundError, NotADirectoryError):
+        return  # RACE: emptied and removed meanwhile
+
+
+def _stats(layout: Layout, live: list[Entry], counts: dict[str, float], factor: float) -> Stats:
+    now = layout.home.clock.now()
+    ready = min((entry.put for entry in live if entry.state == "ready"), default=None)
+    due = min((entry.until for entry in live if entry.state == "delayed"), default=None)
+    lease = min((entry for entry in live if entry.state == "leased"), key=lambda e: e.until, default=None)
+    expired = sum(
+        factor if _inside(entry) else 1 for entry in live if entry.state == "leased" and entry.until <= now
+    )
+    return Stats(
+        **{state: round(number) for state, number in counts.items()},
+        expired=round(expired),
+        oldest_ready=instant(ready) if ready else None,
+        oldest_lease=instant(lease.until) if lease else None,
+        oldest_lease_token=(lease.token or None) if lease else None,
+        next_due=instant(due) if due else None,
+    )

@@ -1,0 +1,177 @@
+"""Any program as a handler: the body goes in, the exit status says what became of it.
+
+Layer: conveniences.  Touches: a temporary file of its own, where `{path}` asks for one.
+Exit status 0 acknowledges, 65 (EX_DATAERR) rejects, anything else is a failure that is tried again by policy;
+75 (EX_TEMPFAIL) is the polite one. What a failed program said last is kept as the error of the message.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from typing import IO, Any
+
+from dirqueue import fs, names
+from dirqueue.errors import Reject, Retry, SettingsError
+from dirqueue.message import Message
+from dirqueue.worker.outcome import signal_name
+
+TEMPORARY_FAILURE, BAD_DATA = 75, 65
+#: Characters of a failed program's output that are kept.
+TAIL = 2000
+#: How often a waiting handler looks whether it was cancelled, and how long a program has to end when asked to.
+LOOK_SECONDS = 0.1
+END_SECONDS = 1.0
+BODY, PATH, ID = "{}", "{path}", "{id}"
+
+
+class Command:
+    """A handler that runs a program for each message.
+
+    In its arguments `{}` stands for the body, `{path}` for a temporary file that holds it, `{id}` for the id. Without
+    `{}` and `{path}` the body is the program's standard input. The environment says DIRQUEUE_ID, DIRQUEUE_ATTEMPTS.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        if not arguments:
+            raise SettingsError("there is no command to run: give it after --")
+        program = arguments[0]
+        if BODY in program or PATH in program:
+            raise SettingsError(f"{program!r} cannot be the program: a message must not choose what is run")
+        if shutil.which(program) is None:
+            raise SettingsError(f"there is no program {program!r} that could be run: check the name and PATH")
+        self._arguments = list(arguments)
+        self._wants_path = any(PATH in word for word in arguments)
+        self._wants_stdin = not self._wants_path and not any(BODY in word for word in arguments)
+
+    def __call__(self, message: Message[Any]) -> None:
+        """Run the program; return if it succeeded, else raise what is to become of the message."""
+        path = ""
+        try:
+            if self._wants_path:
+                where = f"dirqueue-{message.id}-{names.new_token()}"
+                path = os.path.join(tempfile.gettempdir(), where)
+                with message.open() as body:
+                    fs.copy_out(body, path)
+            status, said = self._run(message, self._filled(message, path))
+        finally:
+            if path:
+                fs.remove_path(path)
+        _judge(status, said)
+
+    def _filled(self, message: Message[Any], path: str) -> list[str]:
+        words = []
+        for word in self._arguments:
+            # One pass, so that nothing in a body is taken for a placeholder.
+            pieces = word.split(PATH)
+            filled = [piece.replace(ID, message.id).split(BODY) for piece in pieces]
+            words.append(
+                path.join(_text(message).join(each) if len(each) > 1 else each[0] for each in filled)
+            )
+        return words
+
+    def _run(self, message: Message[Any], words: list[str]) -> tuple[int, str]:
+        env = os.environ | {"DIRQUEUE_ID": message.id, "DIRQUEUE_ATTEMPTS": str(message.attempts)}
+        stdin: IO[bytes] | int = message.open() if self._wants_stdin else subprocess.DEVNULL
+        try:
+            # A group of its own: Ctrl-C is for the worker, which lets the program finish.
+            process = subprocess.Popen(
+                words,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+                process_group=0,
+            )
+        except OSError as error:
+            if error.errno == errno.E2BIG:
+                raise Reject(
+                    "the body is too long for an argument: use {path} or the standard input"
+                ) from None
+            raise Retry(error=f"cannot run {words[0]!r}: {os.strerror(error.errno or 0)}") from error
+        finally:
+            if not isinstance(stdin, int):
+                stdin.close()
+        try:
+            said = _listen(process)
+            return process.wait(), said
+        finally:
+            _end(process)
+
+
+def _text(message: Message[Any]) -> str:
+    if b"\0" in message.data:
+        raise Reject("the body holds a NUL and cannot be an argument: use {path} or the standard input")
+    return os.fsdecode(message.data)
+
+
+def _listen(process: subprocess.Popen[bytes]) -> str:
+    """Pass on what the program says until it ends; return the last of it."""
+    kept = b""
+    with selectors.DefaultSelector() as selector:
+        for stream, ours in ((process.stdout, 1), (process.stderr, 2)):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_READ, ours)
+        ended = False
+        while selector.get_map():
+            # A daemon that the program left behind may keep the pipes open: what is there now is all.
+            ready = selector.select(0 if ended else LOOK_SECONDS)
+            if ended and not ready:
+                break
+            for key, _ in ready:
+                data = fs.read(key.fd, fs.CHUNK)
+                if not data:
+                    selector.unregister(key.fileobj)
+                    continue
+                kept = (kept + data)[-4 * TAIL :]
+                _pass_on(key.data, data)
+            ended = process.poll() is not None
+        while process.poll() is None:
+            try:
+                process.wait(LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+    return kept.decode(errors="replace").strip()[-TAIL:]
+
+
+def _pass_on(fd: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[fs.write(fd, data) :]
+    except OSError:
+        pass  # nobody listens to us; the work matters more
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program that still runs, and what it started: politely, then for sure."""
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _judge(status: int, said: str) -> None:
+    if status == 0:
+        return
+    how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
+    error = f"{how}: {said}" if said else how
+    if status == BAD_DATA:
+        raise Reject(error)
+    raise Retry(error=error)

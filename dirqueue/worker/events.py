@@ -1,0 +1,141 @@
+"""What happens in a worker: hooks for programs, key=value lines for people, counts for both.
+
+Layer: conveniences.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from dirqueue.errors import SettingsError
+
+logger = logging.getLogger("dirqueue.worker")
+
+#: Every event there is, and how loudly it is logged.
+LEVELS = {
+    "started": logging.INFO,
+    "put": logging.DEBUG,
+    "leased": logging.DEBUG,
+    "acked": logging.INFO,
+    "retried": logging.WARNING,
+    "released": logging.INFO,
+    "dead": logging.ERROR,
+    "lost": logging.WARNING,
+    "died": logging.WARNING,
+    "stuck": logging.ERROR,
+    "error": logging.ERROR,
+    "status": logging.INFO,
+    "stopping": logging.INFO,
+    "stopped": logging.INFO,
+}
+
+
+class Event(NamedTuple):
+    """One thing that happened."""
+
+    name: str
+    queue: str = ""
+    id: str = ""
+    attempts: int = 0
+    seconds: float | None = None
+    error: str | None = None
+    pid: int | None = None
+
+    def line(self) -> str:
+        """Return it as `event=acked queue=... id=...`; fields that say nothing are left out."""
+        told: dict[str, object] = {"event": self.name}
+        for field, value in zip(self._fields[1:], self[1:], strict=True):
+            if value not in ("", None) and not (field == "attempts" and not value):
+                told[field] = round(value, 3) if isinstance(value, float) else value
+        return key_values(told)
+
+
+class Counts(NamedTuple):
+    """How many deliveries ended how."""
+
+    acked: int = 0
+    retried: int = 0
+    dead: int = 0
+    released: int = 0
+    lost: int = 0
+
+
+Hook = Callable[[Event], object]
+
+
+class Events:
+    """Where a worker says what happens."""
+
+    def __init__(self, hooks: Mapping[str, Hook] | None) -> None:
+        self._hooks = dict(hooks or {})
+        for name, hook in self._hooks.items():
+            if name not in LEVELS:
+                raise SettingsError(f"there is no event {name!r}; there are {', '.join(LEVELS)}")
+            if not callable(hook):
+                raise SettingsError(f"the hook for {name!r} must be callable, not {hook!r:.60}")
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def emit(self, event: Event) -> None:
+        """Count it, log it, tell the hook; a hook that raises is logged and changes nothing."""
+        with self._lock:
+            self._counts[event.name] += 1
+        level = LEVELS[event.name]
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", event.line())
+        hook = self._hooks.get(event.name)
+        if hook is not None:
+            try:
+                hook(event)
+            except Exception:
+                logger.exception("event=error error=%s", quote(f"the hook for {event.name} raised"))
+
+    def counts(self) -> Counts:
+        """Return how the deliveries ended so far."""
+        with self._lock:
+            return Counts(*(self._counts[name] for name in Counts._fields))
+
+    def watch_puts(self, queue: Any) -> Callable[[], None]:
+        """Emit `put` for what is put through this very queue object; return what undoes it."""
+        if "put" not in self._hooks or not callable(getattr(queue, "put", None)):
+            return lambda: None
+
+        def observed(verb: str) -> Callable[..., Any]:
+            put = getattr(queue, verb)
+
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                told = put(*args, **kwargs)
+                for id in [told] if isinstance(told, str) else told:
+                    self.emit(Event("put", getattr(queue, "path", ""), id))
+                return told
+
+            return wrapper
+
+        verbs = [verb for verb in ("put", "put_many", "put_path") if hasattr(queue, verb)]
+        for verb in verbs:
+            setattr(queue, verb, observed(verb))
+
+        def undo() -> None:
+            for verb in verbs:
+                vars(queue).pop(verb, None)
+
+        return undo
+
+
+def key_values(told: Mapping[str, object]) -> str:
+    """Return `key=value key="two words"`: one line, whatever is in the values."""
+    return " ".join(f"{key}={quote(value)}" for key, value in told.items())
+
+
+def quote(value: object) -> str:
+    """Return a value that stays one word, or one quoted string, on one line."""
+    text = str(value)
+    if text and text.isprintable() and not set(text) & set(" \"'=\\"):
+        return text
+    import json
+
+    return json.dumps(text, ensure_ascii=not text.isprintable())

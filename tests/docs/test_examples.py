@@ -1,0 +1,101 @@
+"""Every example in the README and the docs runs as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(python|console)([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Pages whose examples need Spark run with the Spark tests.
+NEEDS_SPARK = {"howto/spark.md"}
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Return (language, mark, text) of each block of a page that is to be run."""
+    return BLOCK.findall(page.read_text())
+
+
+def runnable() -> list[Path]:
+    """Return the pages that have something to run here."""
+    return [page for page in PAGES if blocks(page) and str(page.relative_to(ROOT))[5:] not in NEEDS_SPARK]
+
+
+@pytest.mark.parametrize("page", runnable(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    """Its Python blocks run as one program, and its shell blocks one after the other, in an empty directory."""
+    script = []
+    for number, (language, mark, text) in enumerate(blocks(page)):
+        if language == "python":
+            script.append(f"#line {number}\n{text}")
+        else:
+            script.append(f"_shell({text!r}, {mark.strip() == 'compare'})\n")
+    program = tmp_path / "page.py"
+    program.write_text(SHELL + "\n".join(script))
+    work = tmp_path / "work"
+    work.mkdir()
+    env = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        cwd=work,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{page.name}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+SHELL = '''
+import subprocess as _subprocess
+
+
+def _shell(block, compare):
+    """Run the lines after "$ " in one shell; compare the output if asked to."""
+    wanted, lines = [], []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            lines.append(line[2:])
+        elif lines and lines[-1].endswith("\\\\"):
+            lines[-1] += "\\n" + line.removeprefix("> ")
+        else:
+            wanted.append(line)
+    done = _subprocess.run(["bash", "-c", "\\n".join(lines)], capture_output=True, text=True)
+    if done.stderr:
+        print(done.stderr)
+    if done.returncode not in (0, 3):
+        raise SystemExit(f"exit {done.returncode} of {lines}: {done.stdout} {done.stderr}")
+    if compare and done.stdout.splitlines() != wanted:
+        raise SystemExit(f"{lines} printed {done.stdout!r}, the page says {wanted!r}")
+
+
+'''
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    """A relative link names a file that exists."""
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_the_reference_pages_say_what_the_docstrings_say() -> None:
+    """scripts/api_reference.py would write what is there."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "api_reference.py", "--check"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,1 @@
+"""Tools that break things on purpose; nothing here knows how a queue works, only what a filesystem does."""
