@@ -45,13 +45,21 @@ class Clock:
             try:
                 there = self._touch()
             except OSError:
-                return  # full, read-only or no permission: whatever comes next will say so better
+                # Full, read-only or no permission: whatever comes next will say so better.
+                self._readable()
+                return
             after = time.time()
             if 0 <= after - before < SLOW:
                 break
         # File times are those of the last tick: a server that agrees with us shows up to a tick less.
         difference = there - before if there < before else max(0.0, there - after)
         self._offset = 0 if abs(difference) < NOISE else int(difference * 1_000_000)
+        self._readable()
+
+    def _readable(self) -> None:
+        """A clock that was never set must not make names that nobody can read; it runs on from 2001 instead."""
+        if self._measured + self._offset < names.MIN_TIME:
+            self._offset = names.MIN_TIME
 
     def _touch(self) -> float:
         name = f".clock-{names.new_token()}"

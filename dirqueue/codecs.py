@@ -112,7 +112,7 @@ def encode(codec: Codec[Any], value: Any) -> bytes:
     """Return the bytes of a body; anything the codec refuses is a CodecError."""
     try:
         data = codec.encode(value)
-    except (ValueError, TypeError) as error:
+    except Exception as error:
         raise CodecError(f"the body cannot be encoded: {error}", message_id="") from error
     if not isinstance(data, bytes):
         raise CodecError(f"the codec returned {type(data).__name__}, not bytes", message_id="")

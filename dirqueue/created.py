@@ -1,6 +1,6 @@
 """What a queue was created with: reading and writing `queue.json`.
 
-Layer: mechanisms.  Touches: queue.json, queue.json.TOKEN.
+Layer: mechanisms.  Touches: queue.json, .create-TOKEN.
 Invariant: settings are written once, complete; of two who create, one does and the other must agree with it.
 """
 
@@ -13,6 +13,8 @@ from dirqueue import fs, names, settings
 from dirqueue.errors import LayoutError, QueueError, SettingsError, access_error
 from dirqueue.home import Home
 from dirqueue.layouts import KEEPS_SETTINGS, detect, open_layout
+
+LIVE = ("ready", "delayed", "leased", "dead", "done")
 
 
 def stored(home: Home) -> dict[str, Any] | None:
@@ -44,7 +46,7 @@ def create(path: str, given: dict[str, Any]) -> bool:
     try:
         found = stored(home)
         if found is None and asked:
-            if any(True for _ in open_layout(home, settings.build({})).entries()):
+            if any(entry.state in LIVE for entry in open_layout(home, settings.build({})).entries(LIVE)):
                 in_use = f"{path!r} is a queue in use without settings: empty it first, or create another"
                 raise QueueError(in_use, path=path)
             _store(home, text)
@@ -76,13 +78,13 @@ def _create_foreign(home: Home, given: dict[str, Any]) -> None:
 
 def _store(home: Home, text: bytes) -> None:
     """Write the settings unless somebody else just did."""
-    temporary = f"{settings.FILE}.{names.new_token()}"
+    new = f".create-{names.new_token()}"
     try:
-        fs.create(temporary, text, home.fd, sync=True)
-        try:
-            home.mount.publish(temporary, settings.FILE, home.fd)
-        except FileExistsError:
-            fs.discard(temporary, home.fd)
+        fs.create(new, text, home.fd, sync=True)
+        home.mount.publish(new, settings.FILE, home.fd)
         home.sync()
+    except FileExistsError:
+        fs.discard(new, home.fd)
     except OSError as error:
+        fs.discard(new, home.fd)
         raise access_error(home.path, "create", error) from error

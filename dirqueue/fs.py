@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from stat import S_ISREG
 from typing import Any, BinaryIO
 
 #: The bare calls, for those who replace them.
@@ -34,6 +35,7 @@ rename = os.rename
 rmdir = os.rmdir
 scandir = os.scandir
 stat = os.stat
+statvfs = os.statvfs
 unlink = os.unlink
 utime = os.utime
 write = os.write
@@ -56,7 +58,7 @@ def rename_noreplace(src: str, dst: str, dir_fd: int) -> None:
     libc = _libc or _load_libc()
     if libc.renameat2 is None:
         raise NotImplementedError
-    if libc.renameat2(dir_fd, src.encode(), dir_fd, dst.encode(), 1):
+    if libc.renameat2(dir_fd, os.fsencode(src), dir_fd, dst.encode(), 1):
         libc.fail(src, dst)
 
 
@@ -104,9 +106,9 @@ def _load_libc() -> _Libc:
 # --- sequences ---------------------------------------------------------------------------------------------
 
 
-def create(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+def create(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
-    fill(open(name, CREATE, FILE_MODE, dir_fd=dir_fd), name, data, dir_fd, sync=sync)
+    fill(open(name, CREATE, mode, dir_fd=dir_fd), name, data, dir_fd, sync=sync)
 
 
 def fill(fd: int, name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
@@ -160,11 +162,11 @@ def read_path(path: str) -> bytes:
         close(fd)
 
 
-def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a small file of ours anew: readers see the old one or the new one."""
     temporary = name + ".new"
     discard(temporary, dir_fd)
-    create(temporary, data, dir_fd, sync=sync)
+    create(temporary, data, dir_fd, sync=sync, mode=mode)
     rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
@@ -175,6 +177,11 @@ def discard(name: str, dir_fd: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def rename_in(src: str, dst: str, dir_fd: int) -> None:
+    """Rename within a directory."""
+    rename(src, dst, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
 def move(src: str, dst: str, dir_fd: int) -> None:
@@ -197,6 +204,14 @@ def exists(name: str, dir_fd: int) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def is_file(name: str, dir_fd: int) -> bool:
+    """Whether there is a regular file of that name: nothing else is ever a message."""
+    try:
+        return S_ISREG(stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def size_of(name: str, dir_fd: int) -> int:
@@ -271,6 +286,12 @@ def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
         close(fd)
 
 
+def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a directory."""
+    with entries(name, dir_fd) as found:
+        yield from found
+
+
 def names_in(name: str, dir_fd: int) -> list[str]:
     """Return the bare names in a directory, for who needs nothing else."""
     fd = open(name, DIRECTORY, dir_fd=dir_fd)
@@ -278,12 +299,6 @@ def names_in(name: str, dir_fd: int) -> list[str]:
         return listdir(fd)
     finally:
         close(fd)
-
-
-def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a directory."""
-    with entries(name, dir_fd) as found:
-        yield from found
 
 
 def _close_quietly(fd: int) -> None:

@@ -6,6 +6,7 @@ Everything is done relative to the descriptor, so a queue that is renamed while 
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
@@ -21,7 +22,8 @@ class Home:
     """An open queue directory; made when first written to."""
 
     def __init__(self, path: str, *, create: bool = True) -> None:
-        self.path = path
+        # Absolute, so that it stays the same queue when the process changes its directory.
+        self.path = os.path.abspath(path)
         self.create = create
         #: Whether the format is somebody else's: then nothing may lie in the directory but its own names.
         self.foreign = False
@@ -127,6 +129,23 @@ class Home:
             fs.discard(BALLAST, self.fd)
         finally:
             fs.close(fd)
+
+    def move(self, src: str, dst: str) -> None:
+        """Rename the exact `src` to a name that nobody else can make; a full disk costs only the ballast."""
+        rename = fs.move if self.mount.remote else fs.rename_in
+        try:
+            rename(src, dst, self.fd)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.drop_ballast():
+                raise
+            rename(src, dst, self.fd)
+
+    def removed(self) -> bool:
+        """Whether the open directory is not in the filesystem any more: it lists as empty then."""
+        try:
+            return fs.fstat(self.fd).st_nlink == 0
+        except OSError as error:
+            return error.errno == errno.ESTALE
 
     def drop_ballast(self) -> bool:
         """Give the reserve up; whether there was one."""

@@ -8,8 +8,6 @@ claimed, and if that name is gone they raise LeaseLost and touch nothing.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import os
 import threading
 import time
@@ -45,6 +43,7 @@ class Lease(Generic[T]):
         "_layout",
         "_lock",
         "_message",
+        "_untold",
         "lost",
         "seconds",
     )
@@ -57,6 +56,7 @@ class Lease(Generic[T]):
         self._lock = threading.Lock()
         self._ended = ""
         self._message: Message[T] | None = None
+        self._untold = False
         #: How long it was asked for.
         self.seconds = seconds
         #: Whether a renewal in the background found that the lease was taken: stop working.
@@ -105,10 +105,14 @@ class Lease(Generic[T]):
 
     def ack(self) -> None:
         """It worked: the message is gone for good when this returns."""
+        if self._generation != PROCESS.generation:
+            raise self._refusal("ack")
         self._lock.acquire()
         try:
-            if self._ended or self._generation != PROCESS.generation:
+            if self._ended:
                 raise self._refusal("ack")
+            if self._layout.home.fd < 0:
+                self._layout.home.need()
             self._layout.ack(self._held)
             self._ended = "acked"
         except LeaseLost:
@@ -121,13 +125,13 @@ class Lease(Generic[T]):
         """It failed: deliver again after `delay` seconds (policy if None); dead after max_attempts."""
         settings, held = self._layout.settings, self._held
         reason = describe(error)
+        if delay is not None:
+            check_seconds("delay", delay)
         if 0 < settings.max_attempts <= held.attempts and "dead" not in self._layout.lacks:
             self._end("bury", "dead", reason or f"failed {held.attempts} times")
             return
         if delay is None:
             delay = settings.pause(held.attempts)
-        else:
-            check_seconds("delay", delay)
         self._end("retry", "retried", delay, reason)
 
     def release(self) -> None:
@@ -144,11 +148,16 @@ class Lease(Generic[T]):
         self._end("renew", "", check_seconds("seconds", duration, above=True))
 
     def _end(self, verb: str, how: str, *arguments: object) -> None:
+        # A thread of the parent may have held the lock at the fork, so this comes first.
+        if self._generation != PROCESS.generation:
+            raise self._refusal(verb)
         # The lock keeps a renewal in the background from changing the name that we are about to use.
         self._lock.acquire()
         try:
-            if self._ended or self._generation != PROCESS.generation:
+            if self._ended:
                 raise self._refusal(verb)
+            if self._layout.home.fd < 0:
+                self._layout.home.need()
             getattr(self._layout, verb)(self._held, *arguments)
             self._ended = how
         except LeaseLost:
@@ -180,6 +189,9 @@ class Lease(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        RENEWER.forget(self)
+        if self._untold and error is None:
+            raise self._refusal("ack")
         if self._ended:
             return False
         if error is None:
@@ -252,50 +264,55 @@ class Renewer:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._due: list[tuple[float, int, Lease[Any]]] = []
-        self._count = itertools.count()
+        self._due: dict[Lease[Any], float] = {}
+        self._wakes = 0.0
         self._thread: threading.Thread | None = None
 
     def watch(self, lease: Lease[Any], after: float | None = None) -> None:
-        """Renew the lease in time, until it ends."""
+        """Renew the lease in time, until it is forgotten."""
         when = time.monotonic() + (lease.seconds * RENEW_AT if after is None else after)
         with self._changed:
-            heapq.heappush(self._due, (when, next(self._count), lease))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dirqueue-renewer", daemon=True)
-                self._thread.start()
-            elif self._due[0][2] is lease:
+                thread = threading.Thread(target=self._run, name="dirqueue-renewer", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._due[lease] = when
+            if when < self._wakes:
                 self._changed.notify()
+
+    def forget(self, lease: Lease[Any]) -> None:
+        """The block is over: keep nothing of it."""
+        with self._changed:
+            self._due.pop(lease, None)
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._due or self._due[0][0] > time.monotonic():
-                    self._drop_ended()
-                    pause = self._due[0][0] - time.monotonic() if self._due else IDLE_SECONDS
-                    if not self._changed.wait(max(0.0, pause)) and not self._due:
+                now = time.monotonic()
+                due = [lease for lease, when in self._due.items() if when <= now]
+                if not due:
+                    self._wakes = min(self._due.values(), default=now + IDLE_SECONDS)
+                    if not self._changed.wait(self._wakes - now) and not self._due:
                         self._thread = None  # nothing to do for long: end, and start again when needed
                         return
-                lease = heapq.heappop(self._due)[2]
-            self._renew(lease)
-
-    def _drop_ended(self) -> None:
-        while self._due and self._due[0][2].ended:
-            heapq.heappop(self._due)
+                    continue
+            for lease in due:
+                self._renew(lease)
 
     def _renew(self, lease: Lease[Any]) -> None:
-        if lease.ended:
-            return
+        pause = lease.seconds * RENEW_AT
         try:
             lease.renew()
-        except LeaseLost:
-            return  # marked on the lease; its holder will be told when it commits
-        except DirQueueError:
-            self.watch(
-                lease, lease.seconds * RENEW_AT / 4
-            )  # a full disk, a dead server: there is time to try again
-        else:
-            self.watch(lease)
+        except LeaseLost as error:
+            # Its holder is told at the end of the block, unless the block ended it itself.
+            lease._untold = error.reason == "gone"  # noqa: SLF001 - its other half
+            return self.forget(lease)
+        except Exception:  # noqa: BLE001 - one lease in trouble must not end the renewal of the others
+            pause /= 4  # a full disk, a dead server: there is time to try again
+        with self._changed:
+            if lease in self._due:
+                self._due[lease] = time.monotonic() + pause
+        return None
 
 
 IDLE_SECONDS = 5.0

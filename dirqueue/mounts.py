@@ -43,10 +43,12 @@ class Mount:
         The first real publish is the probe: its target is free, and only with a free one does FUSE tell the truth.
         """
         while True:
+            way = self._ways[0]
             try:
-                return self._ways[0](src, dst, dir_fd)
+                return way(src, dst, dir_fd)
             except NotImplementedError:
-                self._ways = self._ways[1:]  # _by_rename, the last, never raises this
+                # RACE: several threads may learn it at once. _by_rename, the last, never raises this.
+                self._ways = [each for each in self._ways if each is not way]
 
     @property
     def publishes_by(self) -> str:
@@ -55,12 +57,7 @@ class Mount:
 
 
 def _by_noreplace(src: str, dst: str, dir_fd: int) -> None:
-    try:
-        fs.rename_noreplace(src, dst, dir_fd)
-    except FileNotFoundError:
-        # NFS: done, reply lost, asked again. The target is ours alone.
-        if not fs.exists(dst, dir_fd):
-            raise
+    fs.rename_noreplace(src, dst, dir_fd)
 
 
 def _by_link(src: str, dst: str, dir_fd: int) -> None:

@@ -19,7 +19,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from dirqueue.errors import InvalidId
+from dirqueue.errors import InvalidId, SettingsError
 
 #: An id is digits: [PRIORITY] + 16 of microseconds + 9 unique to the producing process.
 TIME_DIGITS = 16
@@ -29,6 +29,8 @@ ID_DIGITS = TIME_DIGITS + UNIQUE_DIGITS
 VSQS_DIGITS = (13, 16)
 #: Room for priorities up to 999,999,999.
 MAX_PRIORITY = 999_999_999
+#: What the digits for deliveries can say; a message without a limit stays at it.
+MAX_ATTEMPTS = 999_999
 
 #: No message is older than 2001 nor younger than 2286: outside, microseconds have not 16 digits.
 MIN_TIME = 10 ** (TIME_DIGITS - 1)
@@ -111,6 +113,13 @@ def order_key(id: str) -> tuple[int, str]:
     if len(id) <= ID_DIGITS:
         return 0, id.ljust(ID_DIGITS, "0")
     return int(id[:-ID_DIGITS]), id[-ID_DIGITS:]
+
+
+def check_priority(priority: object) -> int:
+    """Return the priority if it is one."""
+    if type(priority) is int and 1 <= priority <= MAX_PRIORITY:
+        return priority
+    raise SettingsError(f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {priority!r:.60}")
 
 
 def with_priority(id: str, priority: int | None) -> str:

@@ -18,8 +18,8 @@ from dirqueue.home import Home, not_found
 from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Held, Layout, refuse
 from dirqueue.lease import Lease
-from dirqueue.names import MAX_PRIORITY
-from dirqueue.settings import Settings, check_seconds
+from dirqueue.names import check_priority
+from dirqueue.settings import Settings, check_count, check_seconds
 from dirqueue.upkeep import Upkeep
 from dirqueue.waiting import Waiter
 
@@ -129,8 +129,10 @@ class Queue(Upkeep[T]):
         settings = self.settings
         if 0 < settings.max_size < len(data):
             raise too_large(len(data), settings.max_size)
-        if delay:
+        if delay != 0:
             self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         if priority is not None or settings.priorities:
             priority = self._check_priority(priority)
         if settings.max_messages:
@@ -146,7 +148,13 @@ class Queue(Upkeep[T]):
         timeout: float | None = None,
     ) -> list[str]:
         """Put many messages that become visible all at once, or not at all; return their ids."""
+        if isinstance(bodies, (str, bytes, bytearray, memoryview)):
+            raise SettingsError(
+                f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
+            )
         self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             bodies = list(bodies)
@@ -172,6 +180,8 @@ class Queue(Upkeep[T]):
         With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
         """
         self._check_delay(delay)
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
             self._wait_for_room(1, timeout)
@@ -188,10 +198,8 @@ class Queue(Upkeep[T]):
         return data
 
     def _check_delay(self, delay: float) -> None:
-        if delay:
-            check_seconds("delay", delay)
-            if "delay" in self._layout.lacks:
-                refuse(self._layout, "delay", "delay a message")
+        if check_seconds("delay", delay) and "delay" in self._layout.lacks:
+            refuse(self._layout, "delay", "delay a message")
 
     def _check_priority(self, priority: int | None) -> int | None:
         if not self.settings.priorities:
@@ -204,11 +212,7 @@ class Queue(Upkeep[T]):
             )
         if priority is None:
             return self.settings.default_priority
-        if type(priority) is not int or not 1 <= priority <= MAX_PRIORITY:
-            raise SettingsError(
-                f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {priority!r:.60}"
-            )
-        return priority
+        return check_priority(priority)
 
     def _wait_for_room(self, wanted: int, timeout: float | None) -> None:
         """Wait until so many fit. RACE: others put too, so the limit is kept to within what they put meanwhile."""
@@ -216,7 +220,7 @@ class Queue(Upkeep[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
-        with Waiter(self._layout, timeout) as waiter:
+        with Waiter(self._layout, timeout, for_room=True) as waiter:
             while True:
                 free = limit - self._layout.count()
                 if free >= wanted:
@@ -237,11 +241,11 @@ class Queue(Upkeep[T]):
             lease: Seconds to hold it; the queue's setting if None.
         """
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
         while True:
             held = self._layout.claim(seconds)
             if held is None:
-                if timeout is not None:
-                    timeout = check_seconds("timeout", timeout)
                 held = None if timeout == 0 else self._wait(seconds, timeout)
                 if held is None:
                     raise self._empty(timeout)
@@ -289,8 +293,7 @@ class Queue(Upkeep[T]):
 
     def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
         """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
-        if type(n) is not int or n < 1:
-            raise SettingsError(f"n must be a whole number of at least 1, not {n!r:.60}")
+        check_count("n", n, 1)
         leases = [self.get(timeout=timeout, lease=lease)]
         while len(leases) < n:
             try:
@@ -303,6 +306,8 @@ class Queue(Upkeep[T]):
         self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
     ) -> Iterator[Lease[T]]:
         """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
+        if limit is not None:
+            check_count("limit", limit)
         done = 0
         while limit is None or done < limit:
             try:

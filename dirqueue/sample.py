@@ -21,6 +21,7 @@ from dirqueue.stats import Stats
 
 #: Names that one look reads.
 LIMIT = 20_000
+_DIRECTORIES = CONTAINERS | {names.STAGING}
 LIVE = ("ready", "delayed", "leased", "new", "foreign")
 
 
@@ -112,12 +113,14 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
             if name is None:
                 if prefix or not (found.name in scan.FURNITURE or scan.TEMPORARY.fullmatch(found.name)):
                     yield Entry("", "foreign", prefix + found.name, 0)
+            elif (name.kind in _DIRECTORIES) != found.is_dir(follow_symlinks=False):
+                yield Entry("", "foreign", prefix + found.name, 0)
             elif name.kind in CONTAINERS:
                 inner.append(f"{prefix}{name.text}/")
-            elif name.kind in ("ready", "delayed", "leased", "new"):
-                yield scan.entry_of(name, prefix, now)
             elif name.kind == names.STAGING:
                 yield Entry(name.id, "new", prefix + name.text, names.micros_of(name.id))
+            elif name.kind in LIVE:
+                yield scan.entry_of(name, prefix, now)
     except (FileNotFoundError, NotADirectoryError):
         return  # RACE: emptied and removed meanwhile
 

@@ -13,7 +13,7 @@ from dirqueue.codecs import Codec
 from dirqueue.errors import MessageNotFound, QueueError, SettingsError, access_error
 from dirqueue.layouts.base import Layout, Purged, refuse
 from dirqueue.message import STATES, Message
-from dirqueue.settings import Settings
+from dirqueue.settings import Settings, check_count
 from dirqueue.stats import Stats, count
 
 T = TypeVar("T")
@@ -33,8 +33,8 @@ class Upkeep(Generic[T]):
         """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
         if state not in STATES or state == "new":
             raise SettingsError(f"state must be one of {', '.join(STATES[1:])}, not {state!r:.60}")
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise SettingsError(f"limit must be a whole number of at least 0, not {limit!r:.60}")
+        if limit is not None:
+            check_count("limit", limit)
         found = (entry for entry in self._layout.entries((state,)) if entry.state == state)
         if limit is None:
             chosen = sorted(found, key=_age)
@@ -94,6 +94,8 @@ class Upkeep(Generic[T]):
         """
         if "dead" in self._layout.lacks:
             refuse(self._layout, "dead", "redrive dead messages")
+        if limit is not None:
+            check_count("limit", limit)
         wanted = (
             None
             if ids is None

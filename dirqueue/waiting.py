@@ -22,15 +22,17 @@ GROWTH = 1.5
 class Waiter:
     """One wait. Use it as a context manager, look after entering it, then call `pause` between looks."""
 
-    def __init__(self, layout: Layout, timeout: float | None) -> None:
+    def __init__(self, layout: Layout, timeout: float | None, *, for_room: bool = False) -> None:
         self._layout = layout
+        self._for_room = for_room
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._next = SHORTEST
         self._inotify: Any = None
 
     def __enter__(self) -> Self:
         home = self._layout.home
-        if home.fd >= 0 and not home.mount.remote and "watch" not in self._layout.lacks:
+        quiet = home.mount.remote or "watch" in self._layout.lacks if home.fd >= 0 else True
+        if not quiet and not self._for_room:
             self._inotify = _watch(home.path)
         return self
 
@@ -43,7 +45,8 @@ class Waiter:
         longest = LONGEST if self._inotify is None else LONGEST_WATCHED
         pause = longest if self._inotify is not None else min(self._next, longest)
         self._next = min(self._next * GROWTH, longest)
-        due = self._layout.wakes_in()
+        # Nobody looks for leases here while waiting for room: the time that is known may be long past.
+        due = None if self._for_room else self._layout.wakes_in()
         if due is not None:
             pause = min(pause, due)
         if self._deadline is not None:

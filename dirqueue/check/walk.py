@@ -153,7 +153,9 @@ class Walker:
     def _file(self, prefix: str, name: Name) -> Iterator[Finding]:
         path = prefix + name.text
         if name.kind == ACKED:
-            yield Finding("Q09", path)
+            # NFS: its presence tells a consumer that a reply was lost, so for a while it is no leftover.
+            if name.until + self._stale < self._now:
+                yield Finding("Q09", path)
         elif name.kind in (NEW, ERROR_NEW):
             yield from self._unfinished(prefix, name)
         else:
@@ -249,8 +251,8 @@ def _type(entry: os.DirEntry[str]) -> str:
 
 
 def _progress_of(path: str) -> tuple[int, int]:
-    """How far a name is in the life of its message: ready, delayed, leased, ended."""
+    """How far a name is: a dead name is behind a live one (a redrive died), ready behind delayed behind leased."""
     name = names.parse(path.rpartition("/")[2])
-    order = {READY: 0, DELAYED: 1, LEASED: 2}
-    ended = path.startswith((DEAD + "/", DONE + "/"))
-    return 3 if ended else order.get(name.kind, 0) if name else 0, name.until if name else 0
+    if name is None or path.startswith((DEAD + "/", DONE + "/")):
+        return 0, 0
+    return {READY: 1, DELAYED: 2, LEASED: 3}.get(name.kind, 0), name.until

@@ -34,6 +34,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "clean": ("redrive", "purge"),
     "convert": ("convert",),
     "check": ("check", "doctor"),
+    "spark": ("spark",),
     "completion": ("completion",),
 }
 

@@ -119,6 +119,7 @@ class DirqLayout(Foreign):
 
     def ack(self, held: Held) -> None:
         locks, name = self._locks, held.id
+        self._open()
         try:
             if not locks.ours(name, held.token) or not locks.remove(name):
                 raise lost(held, "ack")
@@ -135,6 +136,7 @@ class DirqLayout(Foreign):
             pass  # the emptied directory is gone with its names
 
     def renew(self, held: Held, seconds_: float) -> None:
+        self._open()
         try:
             renewed = self._locks.renew(held.id, held.token, (seconds(seconds_) - self._lease) * 1000)
         except OSError as error:
@@ -155,6 +157,7 @@ class DirqLayout(Foreign):
         self._unlock(held, "release")
 
     def _unlock(self, held: Held, doing: str) -> None:
+        self._open()
         try:
             if not self._locks.ours(held.id, held.token) or not self._locks.unlock(held.id):
                 raise lost(held, doing)
@@ -208,6 +211,7 @@ class DirqLayout(Foreign):
     # --- changers and cleaners -----------------------------------------------------------------------------
 
     def remove(self, entry: Entry) -> bool:
+        self._open()
         try:
             return self._locks.remove(entry.id)
         except OSError as error:

@@ -147,10 +147,11 @@ class DirqNormal(DirqLayout):
                 yield Entry(place, "new", place, dirq_names.micros(each.name))
 
     def load(self, place: str) -> bytes:
+        self._open()
         place = place.partition("@")[0]
         try:
             files = self.store.read(place, self.schema.types)
-            if not files and not fs.exists(place, self.home.fd):
+            if len(files) < len(self.schema.types) and not fs.exists(place, self.home.fd):
                 raise moved_on(place)
             return self._join(place, files)
         except OSError as error:
@@ -167,6 +168,7 @@ class DirqNormal(DirqLayout):
 
     def cancel(self, entry: Entry) -> None:
         self._unclaimed(entry)
+        self._open()
         try:
             if self.store.take(entry.id) is None:
                 raise moved_on(entry.id)

@@ -115,6 +115,7 @@ class DirqSimple(DirqLayout):
 
     def cancel(self, entry: Entry) -> None:
         self._unclaimed(entry)
+        self._open()
         try:
             taken = self.store.take(entry.id, self._fresh_ns)
             if taken is None:

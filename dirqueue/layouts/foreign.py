@@ -63,13 +63,20 @@ class Foreign:
     def failure(self, entry: Entry) -> Failure | None:
         return None
 
+    def _open(self) -> None:
+        """Open the directory again if the queue object was closed."""
+        if self.home.fd < 0:
+            self.home.need()
+
     def load(self, place: str) -> bytes:
+        self._open()
         try:
             return fs.read_file(place.partition("@")[0], self.home.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
 
     def stream(self, place: str) -> BinaryIO:
+        self._open()
         try:
             return io.BufferedReader(
                 io.FileIO(fs.open(place.partition("@")[0], fs.READ, dir_fd=self.home.fd), "rb")
@@ -78,6 +85,7 @@ class Foreign:
             raise self._unreachable(place, error) from error
 
     def size(self, place: str) -> int:
+        self._open()
         try:
             return fs.size_of(place.partition("@")[0], self.home.fd)
         except OSError as error:

@@ -261,6 +261,7 @@ class Vsqs(Foreign):
         return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
 
     def ack(self, held: Held) -> None:
+        self._open()
         try:
             fs.unlink(held.place, dir_fd=self.home.fd)
             if self.settings.sync:
@@ -271,6 +272,7 @@ class Vsqs(Foreign):
             raise self._failed("ack a message of", error) from error
 
     def renew(self, held: Held, seconds_: float) -> None:
+        self._open()
         until = max(self.home.clock.now() + seconds(seconds_), held.until + 1)
         self._put_off(held, until, "renew")
 
@@ -287,6 +289,7 @@ class Vsqs(Foreign):
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """Leave it in flight until the delay is over: every consumer of VSQS takes it then. Counts nothing."""
+        self._open()
         if not delay:
             self.release(held)
             return
@@ -295,6 +298,7 @@ class Vsqs(Foreign):
 
     def release(self, held: Held) -> None:
         home = self.home
+        self._open()
         try:
             home.mount.publish(held.place, held.id, home.fd)
         except FileNotFoundError:
@@ -360,6 +364,7 @@ class Vsqs(Foreign):
             raise moved_on(entry.id)
 
     def remove(self, entry: Entry) -> bool:
+        self._open()
         try:
             fs.unlink(entry.place, dir_fd=self.home.fd)
         except FileNotFoundError:

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from kit import PATIENCE, drain, files, replaced, wait_until
@@ -247,3 +248,20 @@ def test_a_purge_that_may_not_is_an_error_that_says_so(native):
 
     with replaced(fs, scandir=refuse), pytest.raises(OSError, match="no permission"):
         queue.purge()
+
+
+def test_a_consumer_removes_stale_leftovers_in_passing(make_queue):
+    """Cron is a comfort, not a need: what is stale goes when somebody looks, what is fresh stays."""
+    queue = make_queue(stale=60)
+    if queue.layout != "native":
+        pytest.skip(f"{queue.layout} leaves this to purge")
+    queue.put(b"a")
+    old, young = "1700000000000000123456789", str(time.time_ns() // 1000) + "123456789"
+    for id in (old, young):
+        (Path(queue.path) / f"{id}.new").write_bytes(b"half")
+        (Path(queue.path) / f"{id}.batch.new").mkdir()
+    for path in Path(queue.path).glob(f"{old}*"):
+        os.utime(path, (1, 1))
+    queue.get(timeout=0).ack()
+    left = sorted(path.name for path in Path(queue.path).glob("*new"))
+    assert left == [f"{young}.batch.new", f"{young}.new"]

@@ -117,7 +117,7 @@ class SimFS:
 
     #: Every call that a package may bind; the seam refuses one that is not here.
     CALLS = frozenset(
-        "close fallocate fstat fsync link listdir lstat mkdir open read rename rename_noreplace rmdir scandir stat "
+        "close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename rename_noreplace rmdir scandir stat "
         "syncfs unlink utime write".split()
     )
 
@@ -229,6 +229,11 @@ class SimFS:
     def close(self, fd):
         self._handle(fd)
         del self._handles[fd]
+
+    def dup2(self, fd, fd2, inheritable=True):
+        handle = self._handle(fd)
+        self._handles[fd2] = Handle(handle.inode, handle.writable)
+        return fd2
 
     def read(self, fd, size):
         handle = self._handle(fd)

@@ -8,6 +8,8 @@ parts) that are listed when their turn comes. So memory is one directory's names
 
 from __future__ import annotations
 
+import bisect
+import errno
 import itertools
 import os
 import random
@@ -18,7 +20,19 @@ from typing import NamedTuple
 from dirqueue import fs, names
 from dirqueue.clock import seconds
 from dirqueue.home import Home
-from dirqueue.names import BATCH, CONTAINERS, DELAYED, ID_DIGITS, LEASED, READY, SLICE
+from dirqueue.names import (
+    ACKED,
+    BATCH,
+    CONTAINERS,
+    DELAYED,
+    ERROR_NEW,
+    ID_DIGITS,
+    LEASED,
+    NEW,
+    READY,
+    SLICE,
+    STAGING,
+)
 from dirqueue.settings import Settings
 
 from .publish import SLICE_SECONDS
@@ -36,6 +50,9 @@ TICK_NS = 20_000_000
 CHUNK = 1024
 NEVER = 1 << 62
 CLAIMABLE = frozenset((READY, DELAYED, LEASED))
+#: What a crash may leave; how many of them are looked at in passing.
+LEFTOVERS = frozenset((NEW, ERROR_NEW, STAGING, ACKED))
+TIDY = 16
 
 
 class Segment(NamedTuple):
@@ -59,11 +76,19 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Not thread-safe: its layout holds a lock."""
 
-    def __init__(self, home: Home, settings: Settings, forget: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        forget: Callable[[str], None],
+        tidy: Callable[[str, list[names.Name]], object],
+    ) -> None:
         self._home = home
         self._margin = seconds(settings.margin)
         self._order = settings.order
         self._forget = forget
+        self._tidy = tidy
+        self._stale_after = seconds(settings.stale)
         #: The names to try now, and the directory they are in; until when the snapshot is good.
         self.prefix = ""
         self.run: list[str] = []
@@ -135,6 +160,7 @@ class Cursor:
             return []
         still = self._still.get(prefix)
         mtime = self._mtime(prefix)
+        trusted = self._trusted(mtime)
         if still is not None and still[0] == mtime and now < still[1]:
             self.soonest = min(self.soonest, still[1])
             return []
@@ -142,17 +168,21 @@ class Cursor:
             view = self._list(prefix, now)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        claimable = self._ordered(view.claimable)
         if view.containers:
+            if self._order == "lifo":  # parts hold what was put after the first ones
+                self._segments.append(Segment(prefix, claimable))
+                claimable = []
             inner = self._ordered(view.containers)
             self._segments.extend(Segment(f"{prefix}{each}/", None) for each in inner)
         elif view.bare:
             self._remove(prefix, now)
-        elif not view.claimable and self._trusted(mtime):
+        elif not view.claimable and trusted:
             if len(self._still) > 1024:
                 self._still.clear()
             self._still[prefix] = (mtime, view.soonest)
         self.soonest = min(self.soonest, view.soonest)
-        return self._ordered(view.claimable)
+        return claimable
 
     def _remove(self, prefix: str, now: int) -> None:
         """Remove an emptied directory. RACE: a producer that comes back to a slice makes it, or the next, again."""
@@ -172,9 +202,12 @@ class Cursor:
         self.looks += 1
         began = time.monotonic()
         mtime = self._mtime(".")
+        trusted = self._trusted(mtime)
         self._skipped = False
         self.soonest = NEVER
         view = self._list("", now)
+        if view.bare and self._home.removed():
+            raise FileNotFoundError(errno.ENOENT, "the queue was removed", self._home.path)
         self.soonest = view.soonest
         self._segments = self._row(view)
         self._containers = bool(view.containers)
@@ -183,27 +216,32 @@ class Cursor:
         self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
         found = self._next_segment(now)
         quiet = not found and not self._containers and not view.claimable
-        self._idle_mtime = mtime if quiet and self._trusted(mtime) else -1
+        self._idle_mtime = mtime if quiet and trusted else -1
         return found
 
     def _row(self, view: View) -> list[Segment]:
         """Return the segments in reverse order: flat runs between directories."""
-        if not view.containers:
-            return [Segment("", self._ordered(view.claimable))]
-        row: list[Segment] = []
-        flat: list[str] = []
-        containers = set(view.containers)
-        for name in self._ordered(view.claimable + view.containers):
-            if name not in containers:
-                flat.append(name)
-                continue
-            if flat:
-                row.append(Segment("", flat))
-                flat = []
-            row.append(Segment(name + "/", None))
-        if flat:
+        flat = self._ordered(view.claimable)
+        row = [Segment(name + "/", None) for name in self._ordered(view.containers)]
+        if self._order == "random":
             row.append(Segment("", flat))
-        return row
+            random.shuffle(row)
+            return row
+        flat.reverse()
+        begin, mixed = 0, []
+        for container in reversed(row):
+            # Few directories among thousands of names: look for their places, do not walk.
+            end = bisect.bisect_left(flat, self._turn(container.prefix), lo=begin, key=self._turn)
+            mixed += [Segment("", flat[begin:end][::-1]), container]
+            begin = end
+        mixed.append(Segment("", flat[begin:][::-1]))
+        mixed.reverse()
+        return mixed
+
+    def _turn(self, name: str) -> tuple[int, str | int]:
+        """Return when it is a name's turn, as something that sorts."""
+        priority, time_ = _order_key(name)
+        return (priority, -int(time_)) if self._order == "lifo" else (priority, time_)
 
     def _ordered(self, run: list[str]) -> list[str]:
         """Sort so that the first to try is at the end."""
@@ -240,8 +278,15 @@ class Cursor:
         # The quick test above lets pass what only Unicode calls digits; one look at all of them is cheaper.
         if ready and not ("".join(ready).isascii() and min(ready) >= "1"):
             ready = [name for name in ready if names.parse(name)]
+        leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
+        if leftovers:
+            # A little of what purge does, in passing: cron is a comfort, not a need.
+            self._tidy(prefix, leftovers[:TIDY])
         due, containers, soonest = self._due(others, now)
         return View(ready + due if due else ready, containers, soonest, bare)
+
+    def _stale(self, name: names.Name, now: int) -> bool:
+        return names.micros_of(name.id) + self._stale_after < now
 
     def _due(self, found: list[names.Name], now: int) -> tuple[list[str], list[str], int]:
         """Tell apart what may be claimed now, directories, and when the next of the rest may be."""
@@ -251,6 +296,7 @@ class Cursor:
         for name in found:
             if name.kind in CONTAINERS:
                 containers.append(name.text)
+            if name.kind not in CLAIMABLE:
                 continue
             when = name.until + (self._margin if name.kind == LEASED else 0)
             if when <= now:
@@ -265,12 +311,14 @@ class Cursor:
             return -1
         try:
             if name == ".":
-                return fs.fstat(self._home.fd).st_mtime_ns
+                facts = fs.fstat(self._home.fd)
+                return facts.st_mtime_ns if facts.st_nlink else -1
             return fs.stat(name, dir_fd=self._home.fd).st_mtime_ns
         except OSError:
             return -1
 
     def _trusted(self, mtime: int) -> bool:
+        """Whether a change from now on will show. RACE: to be asked before the listing, which takes its time."""
         return mtime >= 0 and time.time_ns() - mtime > TICK_NS
 
     def _idle(self, now: int) -> bool:
@@ -292,10 +340,12 @@ def _priority(name: str) -> int:
 
 
 def _other(entry: os.DirEntry[str]) -> names.Name | None:
-    """Return what is ours and not plainly ready: the rest is unfinished, a note, or foreign."""
+    """Return what is ours and not plainly ready: the rest is a note, or foreign."""
     name = names.parse(entry.name)
     if name is None or (len(name.text) == ID_DIGITS):
         return None
     if name.kind in CONTAINERS:
         return name if entry.is_dir(follow_symlinks=False) else None
-    return name if name.kind in CLAIMABLE and entry.is_file(follow_symlinks=False) else None
+    if name.kind == STAGING:
+        return name if entry.is_dir(follow_symlinks=False) else None
+    return name if name.kind in CLAIMABLE | LEFTOVERS and entry.is_file(follow_symlinks=False) else None

@@ -16,11 +16,11 @@ from typing import ClassVar
 
 from dirqueue import fs, names
 from dirqueue.clock import seconds
-from dirqueue.errors import access_error
+from dirqueue.errors import LeaseLost, access_error
 from dirqueue.home import Home
 from dirqueue.layouts.base import Held, Purged, lost
 from dirqueue.message import Entry
-from dirqueue.names import ID_DIGITS, LEASED, Name, new_token, parse
+from dirqueue.names import ID_DIGITS, LEASED, PROCESS, Name, new_token, parse
 from dirqueue.settings import Settings
 
 from . import scan, tidy
@@ -43,7 +43,7 @@ class Native(Looker):
         self.home = home
         self.settings = settings
         self._publisher = Publisher(home, settings)
-        self._cursor = Cursor(home, settings, self.forget)
+        self._cursor = Cursor(home, settings, self.forget, lambda *found: tidy.leftovers(self, *found))
         self._lock = threading.Lock()
         self._made: set[str] = set()
         # In any other order a message put by us may be the next one to claim.
@@ -125,18 +125,18 @@ class Native(Looker):
             seen = parse(name)
             if seen is None:
                 return None
-            id, attempts = seen.id, seen.attempts + 1
+            id, attempts = seen.id, min(seen.attempts + 1, names.MAX_ATTEMPTS)
             if 0 < self.settings.max_attempts < attempts:
                 self.bury_unclaimed(prefix, seen, now)
                 return None
             until = max(until, seen.until + 1)
-        token = new_token()
+        token = f"{PROCESS.stem}{next(PROCESS.count)}"  # new_token(), without the call
         place = f"{prefix}{id}.{until}.{attempts}.{token}"
         try:
             fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
         except OSError as error:
             if not self._took_anyway(error, prefix + name, place):
-                self._cursor.missed()
+                self._missed()
                 return None
         held = Held(id, place, now, until, attempts, token)
         try:
@@ -151,6 +151,10 @@ class Native(Looker):
         if len(data) < fs.CHUNK:
             held.data = data
         return held
+
+    def _missed(self) -> None:
+        with self._lock:
+            self._cursor.missed()
 
     def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
         """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
@@ -174,10 +178,13 @@ class Native(Looker):
             self.release(held)  # our trouble, not the message's
             raise access_error(self.home.path, "read from", error) from error
         reason = f"cannot be read: {os.strerror(error.errno or 0)}"
-        if 0 < self.settings.max_attempts <= held.attempts or error.errno == errno.ELOOP:
-            self.bury(held, reason)
-        else:
-            self.retry(held, self.settings.pause(held.attempts), reason)
+        try:
+            if 0 < self.settings.max_attempts <= held.attempts or error.errno == errno.ELOOP:
+                self.bury(held, reason)
+            else:
+                self.retry(held, self.settings.pause(held.attempts), reason)
+        except LeaseLost:
+            pass  # our lease ran out meanwhile
 
     def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
         """Move a message that used up its attempts without a word (its consumers died) to dead/."""
@@ -189,7 +196,9 @@ class Native(Looker):
         try:
             self._to_dead(held, reason, now)
         except FileNotFoundError:
-            self._cursor.missed()
+            self._missed()
+        except OSError as error:
+            raise access_error(self.home.path, "bury a message of", error) from error
 
     def wakes_in(self) -> float | None:
         """Return the seconds until the next known lease ends or delay is over."""
@@ -234,7 +243,8 @@ class Native(Looker):
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """It failed: claimable again after the delay, this delivery counted."""
-        if error is not None:
+        # Whoever lost the lease must not touch the note beside it; the rename below says so.
+        if error is not None and fs.exists(held.place, self.home.fd):
             self._write_note(self._note(held.place, held.id), error, held.leased)
         until = self.home.clock.now() + seconds(delay)
         prefix = held.place[: held.place.rfind("/") + 1]
@@ -244,7 +254,9 @@ class Native(Looker):
         """Give it back at once, this delivery not counted."""
         prefix = held.place[: held.place.rfind("/") + 1]
         counted = held.attempts - 1
-        name = f"{held.id}.{self.home.clock.now()}.{counted}" if counted else held.id
+        # NFS: the proof of a lost reply is a name that nobody else can make, and others can make ID.
+        plain = not counted and not self.home.mount.remote
+        name = held.id if plain else f"{held.id}.{self.home.clock.now()}.{counted}"
         self._end(held, prefix + name, "release")
 
     def bury(self, held: Held, reason: str) -> None:
@@ -274,14 +286,9 @@ class Native(Looker):
         return scan.held(self.home, handle)
 
     def _end(self, held: Held, place: str, doing: str) -> None:
-        """Rename the exact name we hold; a full disk costs the ballast, not the message."""
+        """Rename the exact name we hold."""
         try:
-            try:
-                fs.move(held.place, place, self.home.fd)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.home.drop_ballast():
-                    raise
-                fs.move(held.place, place, self.home.fd)
+            self.home.move(held.place, place)
         except OSError as error:
             if not self._given_back(error, held, doing):
                 raise self._lost(error, held, doing) from error
@@ -300,13 +307,15 @@ class Native(Looker):
     # --- dead and done -------------------------------------------------------------------------------------
 
     def _to_dead(self, held: Held, reason: str | None, now: int) -> None:
+        if not fs.exists(held.place, self.home.fd):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), held.place)
         self._make(DEAD)
         note = f"{DEAD}/{held.id}.{names.ERROR}"
         if reason is not None:
             self._write_note(note, reason, held.leased)
         else:
-            self._carry_note(held, note)
-        fs.move(held.place, f"{DEAD}/{held.id}.{now}.{held.attempts}", self.home.fd)
+            self._carry_note(self._note(held.place, held.id), note)
+        self._into(DEAD, held, now)
         fs.discard(self._note(held.place, held.id), self.home.fd)
         self._sync_both(held.place, DEAD)
 

@@ -15,12 +15,12 @@ from typing import BinaryIO
 
 from dirqueue import fs, names
 from dirqueue.clock import seconds
-from dirqueue.errors import MessageNotFound, SettingsError, access_error
+from dirqueue.errors import MessageNotFound, QueueNotFound, SettingsError, access_error
 from dirqueue.home import Home
 from dirqueue.layouts.base import Held
 from dirqueue.message import Entry, Failure, instant
 from dirqueue.names import new_token, parse
-from dirqueue.settings import Settings
+from dirqueue.settings import Settings, check_seconds
 
 from . import scan
 from .cursor import Cursor
@@ -52,6 +52,7 @@ class Looker:
     def load(self, place: str) -> bytes:
         """Return a whole body."""
         try:
+            self.home.need()
             return fs.read_file(place, self.home.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
@@ -59,6 +60,7 @@ class Looker:
     def stream(self, place: str) -> BinaryIO:
         """Open a body for reading."""
         try:
+            self.home.need()
             return io.BufferedReader(io.FileIO(fs.open(place, fs.READ, dir_fd=self.home.fd), "rb"))
         except OSError as error:
             raise self._unreachable(place, error) from error
@@ -66,13 +68,14 @@ class Looker:
     def size(self, place: str) -> int:
         """Return the length of a body."""
         try:
+            self.home.need()
             return fs.size_of(place, self.home.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
 
     def _unreachable(self, place: str, error: OSError) -> Exception:
         id = place.rpartition("/")[2].partition(".")[0]
-        if error.errno in (errno.ENOENT, errno.ESTALE):
+        if isinstance(error, QueueNotFound) or error.errno in (errno.ENOENT, errno.ESTALE):
             return moved_on(id)
         return access_error(self.home.path, f"read message {id} of", error)
 
@@ -80,7 +83,10 @@ class Looker:
         """Return when it was last claimed: kept as the time of a done file, or with the reason of a failure."""
         if entry.state == DONE:
             try:
-                return instant(int(fs.mtime_of(entry.place, self.home.fd) * 1_000_000))
+                self.home.need()
+                # A cancelled message was never claimed, and has no time.
+                claimed = int(fs.mtime_of(entry.place, self.home.fd) * 1_000_000)
+                return instant(claimed) if claimed else None
             except FileNotFoundError:
                 return None
         failure = self.failure(entry)
@@ -89,6 +95,7 @@ class Looker:
     def failure(self, entry: Entry) -> Failure | None:
         """Return the reason kept beside a message."""
         try:
+            self.home.need()
             record = json.loads(fs.read_file(self._note(entry.place, entry.id), self.home.fd))
             leased = record.get("leased_at")
             return Failure(
@@ -101,6 +108,7 @@ class Looker:
 
     def cancel(self, entry: Entry) -> None:
         """Remove an unclaimed message."""
+        self.home.need()
         self._unclaimed(entry, "cancel")
         held = Held(entry.id, entry.place, 0, entry.until, entry.attempts, "")
         try:
@@ -108,24 +116,29 @@ class Looker:
                 self._to_done(held)
             else:
                 # A rename to a name of ours first: a lost reply cannot look like a lost race.
-                gone = f"{entry.place[: entry.place.rfind('/') + 1]}{entry.id}.{self.home.clock.now()}.0.{new_token()}.ack"
-                fs.move(entry.place, gone, self.home.fd)
+                prefix = entry.place[: entry.place.rfind("/") + 1]
+                gone = f"{prefix}{entry.id}.{self.home.clock.now()}.0.{new_token()}.ack"
+                self.home.move(entry.place, gone)
                 fs.discard(gone, self.home.fd)
         except FileNotFoundError:
             raise moved_on(entry.id) from None
         except OSError as error:
             raise access_error(self.home.path, "cancel a message of", error) from error
         fs.discard(self._note(entry.place, entry.id), self.home.fd)
-        if self.settings.sync:
-            self._sync_both(entry.place, ".")
+        self._sync_both(entry.place, ".")
 
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
         """Give an unclaimed message another priority or delay, by one rename."""
+        self.home.need()
         self._unclaimed(entry, "change")
-        if priority is not None and not self.settings.priorities:
-            raise SettingsError(
-                f"{self.home.path!r} was created without priorities: create it with priorities=True"
-            )
+        if priority is not None:
+            if not self.settings.priorities:
+                raise SettingsError(
+                    f"{self.home.path!r} was created without priorities: create it with priorities=True"
+                )
+            names.check_priority(priority)
+        if delay is not None:
+            check_seconds("delay", delay)
         id = entry.id if priority is None else names.with_priority(entry.id, priority)
         # A slice or batch holds one priority; the queue itself holds any.
         prefix = entry.place[: entry.place.rfind("/") + 1] if id == entry.id else ""
@@ -133,13 +146,14 @@ class Looker:
         name = f"{id}.{until or self.home.clock.now()}.{entry.attempts}" if until or entry.attempts else id
         if prefix + name != entry.place:
             try:
-                fs.move(entry.place, prefix + name, self.home.fd)
+                self.home.move(entry.place, prefix + name)
             except FileNotFoundError:
                 raise moved_on(entry.id) from None
             except OSError as error:
                 raise access_error(self.home.path, "change a message of", error) from error
-            if self.settings.sync:
-                self._sync_both(entry.place, prefix or ".")
+            if id != entry.id and entry.attempts:
+                self._carry_note(self._note(entry.place, entry.id), self._note(prefix + name, id))
+            self._sync_both(entry.place, prefix or ".")
         self._cursor.stale()
         found = parse(name)
         assert found is not None  # noqa: S101 - built two lines above
@@ -183,14 +197,28 @@ class Looker:
         # The time of the claim is kept as the file's own time; after a crash here the lease is still ours.
         leased = held.leased * 1000
         fs.utime(held.place, ns=(leased, leased), dir_fd=self.home.fd, follow_symlinks=False)
-        fs.move(held.place, f"{DONE}/{held.id}.{self.home.clock.now()}.{held.attempts}", self.home.fd)
+        self._into(DONE, held, self.home.clock.now())
         if self.settings.sync:
             self.home.sync(DONE)
 
+    def _into(self, directory: str, held: Held, now: int) -> None:
+        """Move the exact name we hold to where ended messages are kept."""
+        target = f"{directory}/{held.id}.{now}.{held.attempts}"
+        try:
+            self.home.move(held.place, target)
+        except FileNotFoundError:
+            # RACE: not the message but the directory may be what is missing, if somebody removed it.
+            if fs.exists(directory, self.home.fd) or not fs.exists(held.place, self.home.fd):
+                raise
+            self._made.discard(directory)
+            self._make(directory)
+            self.home.move(held.place, target)
+
     def _make(self, directory: str) -> None:
         if directory not in self._made:
-            if fs.make_directory(directory, self.home.fd) and self.settings.sync:
-                self.home.sync()
+            fs.make_directory(directory, self.home.fd)
+            if self.settings.sync:
+                self.home.sync()  # whoever made it may not have come to this yet
             self._made.add(directory)
 
     def _sync_both(self, place: str, directory: str) -> None:
@@ -212,10 +240,11 @@ class Looker:
         except OSError:
             fs.discard(note + ".new", self.home.fd)
 
-    def _carry_note(self, held: Held, note: str) -> None:
+    def _carry_note(self, old: str, new: str) -> None:
+        """Take why it failed along. The message matters more, so this may fail."""
         try:
-            fs.rename(self._note(held.place, held.id), note, src_dir_fd=self.home.fd, dst_dir_fd=self.home.fd)
-        except FileNotFoundError:
+            fs.rename_in(old, new, self.home.fd)
+        except OSError:
             pass
 
 

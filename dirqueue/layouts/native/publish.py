@@ -70,9 +70,9 @@ class Publisher:
             if priority is not None:
                 id = f"{priority}{id}"
             self._look_in -= 1
-            prefix = self._slice(id, priority) if self._look_in < 0 or self._deep else ""
-            new = f"{prefix}{id}.new"
             try:
+                prefix = self._slice(id, priority) if self._look_in < 0 or self._deep else ""
+                new = f"{prefix}{id}.new"
                 fs.create(new, data, home.fd, sync=sync)
             except FileNotFoundError:
                 self._remake(priority)
@@ -163,8 +163,9 @@ class Publisher:
             first = bare
         first = first if priority is None else f"{priority}{first}"
         slice = self._slices[priority] = Slice(first, str(start + seconds(SLICE_SECONDS)))
-        if fs.make_directory(slice.prefix, home.fd) and self._settings.sync:
-            home.sync()
+        fs.make_directory(slice.prefix, home.fd)
+        if self._settings.sync:
+            home.sync()  # whoever made it may not have come to this yet
         return slice.prefix
 
     # --- batches -------------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ class Publisher:
     def put_many(self, bodies: Iterable[bytes], delay: float, priority: int | None) -> list[str]:
         """Write all messages into a directory that nobody reads, then show it with one rename."""
         bodies = iter(bodies)
-        first = list(itertools.islice(bodies, 2))
+        first = list(itertools.islice(bodies, FLUSH_ALL + 1))
         if len(first) < 2:
             return [self.put(body, delay, priority) for body in first]
         home = self._home
@@ -180,8 +181,10 @@ class Publisher:
         batch = new_id() if priority is None else f"{priority}{new_id()}"
         staging = f"{batch}.{STAGING}"
         try:
-            fs.make_directory(staging, home.fd)  # NFS: "exists" is a lost reply, the name is ours alone
-            ids = self._stage(staging, itertools.chain(first, bodies), self._suffix(delay), priority)
+            self._make_staging(staging)
+            flush_all = self._settings.sync and home.mount.syncfs and len(first) > FLUSH_ALL
+            every = itertools.chain(first, bodies)
+            ids = self._stage(staging, every, self._suffix(delay), priority, flush_all=flush_all)
             # CRASH: until this rename nothing is visible; after it everything is.
             fs.move(staging, f"{batch}.{BATCH}", home.fd)
         except OSError as error:
@@ -199,12 +202,23 @@ class Publisher:
         self._latest = ids[-1]
         return ids
 
-    def _stage(self, staging: str, bodies: Iterator[bytes], suffix: str, priority: int | None) -> list[str]:
+    def _make_staging(self, staging: str) -> None:
+        for _ in range(TRIES):
+            try:
+                # NFS: "exists" is a lost reply, the name is ours alone.
+                fs.make_directory(staging, self._home.fd)
+                return
+            except FileNotFoundError:
+                self._home.remake()
+        raise self._gone()
+
+    def _stage(
+        self, staging: str, bodies: Iterator[bytes], suffix: str, priority: int | None, *, flush_all: bool
+    ) -> list[str]:
         """Fill a staging directory; the first SLICE_SIZE lie in it, the others in parts of that size."""
         home = self._home
         ids: list[str] = []
         places = [staging]
-        flush_all = self._settings.sync and home.mount.syncfs
         for body in bodies:
             id = new_id() if priority is None else f"{priority}{new_id()}"
             if ids and len(ids) % SLICE_SIZE == 0:

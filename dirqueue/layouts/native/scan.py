@@ -27,11 +27,13 @@ from dirqueue.names import (
 )
 from dirqueue.settings import FILE
 
+from . import pins
+
 DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
 #: Files of a moment: a look at the clock, settings about to be published.
-TEMPORARY = re.compile(r"(?:\.clock-|queue\.json\.)[A-Za-z0-9_-]{1,100}")
+TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,100}")
 #: A part in a batch is as deep as messages lie.
 DEPTH = 2
 _MESSAGES = frozenset((READY, DELAYED, LEASED))
@@ -45,6 +47,8 @@ def entries(home: Home, states: frozenset[str]) -> Iterator[Entry]:
     live = not states or not states.isdisjoint(("new", READY, DELAYED, LEASED, "foreign"))
     if live:
         yield from (entry for entry in _directory(home, "", now) if not states or entry.state in states)
+    if not states or LEASED in states:
+        yield from pins.entries(home)
     for ended in (DONE, DEAD):
         if not states or ended in states:
             yield from _ended(home, ended, now)
@@ -57,7 +61,8 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
             name = found.name
             parsed = names.parse(name)
             if parsed is None:
-                if prefix or (name not in FURNITURE and not TEMPORARY.fullmatch(name)):
+                inside = prefix not in ("", f"{DEAD}/", f"{DONE}/")
+                if inside or (name not in FURNITURE and not TEMPORARY.fullmatch(name)):
                     yield Entry("", "foreign", prefix + name, 0)
             elif parsed.kind in CONTAINERS or parsed.kind == STAGING:
                 if not found.is_dir(follow_symlinks=False):
@@ -127,7 +132,7 @@ def find(home: Home, id: str) -> Entry | None:
     """Return where a message is; its plain name is tried before the queue is searched."""
     if not home.find():
         return None
-    if fs.exists(id, home.fd):
+    if fs.is_file(id, home.fd):
         return entry_of(Name(id, READY, id), "", home.clock.now())
     # A name being renamed may be missed by a listing: absence needs a second look.
     for _ in range(2):

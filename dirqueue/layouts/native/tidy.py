@@ -28,7 +28,7 @@ from dirqueue.names import (
     Name,
 )
 
-from . import scan
+from . import batch, pins, scan
 from .publish import SLICE_SECONDS, remove_tree
 from .scan import DEAD, DONE, TEMPORARY
 
@@ -40,13 +40,25 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
     """Clean the whole queue once."""
     if not layout.home.find():
         return Purged()
+    # What is committed is shown before anything stale is removed.
+    batch.roll_forward(layout.home)
     purger = _Purger(layout, progress or (lambda: None))
-    total = purger.directory("")
+    total = purger.directory("") + purger.spark()
     settings = layout.settings
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
     purger.twins()
     layout.home.keep_ballast()
     return total
+
+
+def leftovers(layout: Native, prefix: str, found: list[Name]) -> None:
+    """Remove these if they are stale by their own times too."""
+    purger = _Purger(layout, lambda: None)
+    for name in found:
+        if name.kind == STAGING:
+            purger.inner(prefix + name.text, name)
+        else:
+            purger.file(prefix, name)
 
 
 class _Purger:
@@ -75,21 +87,22 @@ class _Purger:
                 if name.kind in CONTAINERS or name.kind == STAGING:
                     inner.append(name)
             elif found.is_file(follow_symlinks=False):
-                if name.attempts:
+                if name.attempts and name.kind != ACKED:
                     tried.add(name.id)
                 if name.kind == ERROR:
                     notes[name.id] = prefix + name.text
                 else:
-                    total += self._file(prefix, name)
+                    total += self.file(prefix, name)
         total += self._orphans(notes, tried)
         bare = seen == total.new + total.other
         for name in inner:
-            total += self._inner(prefix + name.text, name)
+            total += self.inner(prefix + name.text, name)
         if prefix and bare:
             total += self._empty(prefix[:-1])
         return total
 
-    def _file(self, prefix: str, name: Name) -> Purged:
+    def file(self, prefix: str, name: Name) -> Purged:
+        """Remove one file if it is stale; bury a message out of attempts."""
         path = prefix + name.text
         if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
             return Purged(new=fs.discard(path, self._fd))
@@ -104,16 +117,29 @@ class _Purger:
             return Purged(buried=1)
         return Purged()
 
-    def _inner(self, path: str, name: Name) -> Purged:
+    def inner(self, path: str, name: Name) -> Purged:
+        """Clean a directory of messages; remove a staging directory that is stale."""
         if name.kind != STAGING:
             try:
                 return self.directory(path + "/")
             except (FileNotFoundError, NotADirectoryError):
                 return Purged()
         if self._aged(name.id) and self._old_tree(path):
-            remove_tree(path, self._fd)
+            # RACE: a slow writer may be about to show it. What is taken away first is never shown in part.
+            taken = f"{names.new_id()}.{STAGING}"
+            try:
+                fs.move(path, taken, self._fd)
+            except FileNotFoundError:
+                return Purged()
+            remove_tree(taken, self._fd)
             return Purged(new=1)
         return Purged()
+
+    def spark(self) -> Purged:
+        """Give back what lost consumers pinned, and remove unfinished records of batches."""
+        home, settings = self._layout.home, self._layout.settings
+        released = pins.release_stale(home, settings)
+        return Purged(released=released, other=batch.clean(home, self._now / 1_000_000 - settings.stale))
 
     def _empty(self, path: str) -> Purged:
         id, _, kind = path.rpartition("/")[2].partition(".")
@@ -148,7 +174,7 @@ class _Purger:
                 if name.kind == ERROR:
                     notes[name.id] = path
                 elif name.kind == ERROR_NEW:
-                    self._file(f"{state}/", name)
+                    self.file(f"{state}/", name)
                 elif keep and name.kind == DELAYED and name.until < oldest:
                     gone += fs.discard(path, self._fd)
                 else:

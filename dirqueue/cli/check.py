@@ -1,0 +1,132 @@
+"""The verbs that examine: check a queue, doctor a filesystem.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from dirqueue.cli import render
+from dirqueue.cli.options import VARIABLE, base, path_of, table_option, verb
+from dirqueue.cli.render import Exit
+
+if TYPE_CHECKING:
+    from dirqueue.check import Code, Finding
+
+COLUMNS = ("code", "level", "name", "place", "repaired", "detail", "meaning", "cure")
+CODE_COLUMNS = ("code", "level", "name", "meaning", "cure")
+
+
+def add(subparsers: Any) -> None:
+    """Add the verbs."""
+    parser = verb(
+        subparsers,
+        "check",
+        check,
+        "check queues against the protocol, name by name",
+        description="Never touches what it cannot parse, and never removes a message. Works beside producers and "
+        "consumers. Exit status 5: there are problems that were not repaired; notes alone are no problem.",
+        queue=False,
+    )
+    parser.add_argument("queues", metavar="QUEUE", nargs="*", help="the directory of a queue")
+    parser.add_argument("--repair", action="store_true", help="mend what can be mended safely")
+    parser.add_argument("--deep", action="store_true", help="open every message, not only read its name")
+    parser.add_argument(
+        "--codes", action="store_true", help="list what is checked, and what can be done about it"
+    )
+    table_option(parser)
+
+    parser = verb(
+        subparsers,
+        "doctor",
+        doctor,
+        "find out whether a directory's filesystem is good enough for a queue",
+        description="Tries everything with two real processes, in a directory of its own that it removes. "
+        "Exit status 5: the layout cannot be used there.",
+        queue=False,
+    )
+    parser.add_argument(
+        "directory", metavar="DIRECTORY", nargs="?", help=f"where; ${VARIABLE}, or here, if not given"
+    )
+    parser.add_argument(
+        "--also", metavar="DIRECTORY", help="the same directory by another mount, for the second process"
+    )
+    parser.add_argument(
+        "--layout",
+        choices=("native", "vsqs", "dirq-simple", "dirq-normal"),
+        default="native",
+        help="whose verdict is the exit status (native)",
+    )
+    table_option(parser)
+
+
+def check(args: argparse.Namespace) -> int:
+    """Check queues; say what is wrong, and what it means."""
+    from dirqueue import check as checking
+
+    if args.codes:
+        render.records(
+            ({"code": code} | told._asdict() for code, told in checking.CODES.items()), CODE_COLUMNS, args
+        )
+        return Exit.OK
+    if not args.queues:
+        from dirqueue.errors import SettingsError
+
+        raise SettingsError("check needs a QUEUE, or --codes")
+    status = Exit.OK
+    for queue in args.queues:
+        path = path_of(queue)
+        with render.progress("check") as step:
+            found = checking.check(path, repair=args.repair, deep=args.deep, progress=step)
+        rows = [_row(path, each, checking.CODES[each.code]) for each in found]
+        if render.tabular(args):
+            _tell(path, rows)
+        else:
+            render.records(rows, COLUMNS, args)
+        if any(row["level"] == checking.PROBLEM and not row["repaired"] for row in rows):
+            status = Exit.PROBLEMS
+    return status
+
+
+def _row(path: str, finding: Finding, code: Code) -> dict[str, Any]:
+    return {"queue": path} | finding._asdict() | code._asdict()
+
+
+def _tell(path: str, rows: list[dict[str, Any]]) -> None:
+    """Show findings to a person: grouped by code, each explained once."""
+    if not rows:
+        render.line(f"{path}: {render.paint('clean', 'green')}")
+    last = ""
+    for row in rows:
+        if row["code"] != last:
+            last = row["code"]
+            colour = "red" if row["level"] == "problem" else "yellow"
+            head = render.paint(f"{last} {row['name']}", colour)
+            render.line(f"{path}: {head} ({row['level']}): {row['meaning']}")
+            render.line(f"    {row['cure']}")
+        detail = f" ({render.one_line(row['detail'])})" if row["detail"] else ""
+        render.line(
+            f"      {render.one_line(row['place'])}{detail}{' - repaired' if row['repaired'] else ''}"
+        )
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Examine a filesystem; say what works, and which layouts can be used."""
+    from dirqueue.doctor import examine
+
+    path = base() if args.directory is None else args.directory
+    with render.progress("doctor") as step:
+        report = examine(path, args.also, step)
+    rows = [
+        {"what": kind, "name": each[0], "result": each.result.upper(), "detail": each.detail}
+        for kind, group in (("probe", report.probes), ("layout", report.verdicts))
+        for each in group
+    ]
+    if args.json:
+        for row in rows:
+            render.line(render.dumps({"path": path, "filesystem": report.fstype} | row))
+    else:
+        render.records(rows, ("what", "name", "result", "detail"), args)
+    return Exit.OK if report.good_for(args.layout) else Exit.PROBLEMS

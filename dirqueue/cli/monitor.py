@@ -1,0 +1,258 @@
+"""The verb `monitor`, also called `top`: queues as they live.
+
+Layer: edges.  Touches: nothing; the looking is `dirqueue.monitor`, here it becomes a screen, a table or JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from dirqueue.cli import render
+from dirqueue.cli.options import VARIABLE, path_of, seconds, table_option, verb, whole
+from dirqueue.cli.render import Exit
+from dirqueue.errors import SettingsError
+from dirqueue.monitor import Look, Monitor, Series, sparkline
+from dirqueue.sample import LIMIT
+
+COLUMNS = (
+    "queue", "ready", "delayed", "leased", "expired", "dead", "done", "put_rate", "ack_rate", "error_rate",
+    "oldest_ready", "oldest_lease", "oldest_lease_token", "sampled", "error",
+)  # fmt: skip
+ONCE = (
+    "queue",
+    "ready",
+    "delayed",
+    "leased",
+    "expired",
+    "dead",
+    "done",
+    "oldest ready",
+    "lease ends",
+    "held by",
+)
+SHORTEST = 0.1
+#: Widths of the terminal from which more columns are shown.
+ROOMY, WIDE = 100, 140
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = verb(
+        subparsers,
+        "monitor",
+        monitor,
+        "watch queues: depth by state, rates, oldest message, dead letters",
+        description="Rates are what changed between two looks: what came and went in between is not seen. Counts "
+        "marked ~ are estimates from a part of a deep queue. q or Ctrl-C ends it.",
+        queue=False,
+        aliases=("top",),
+    )
+    parser.add_argument(
+        "root", metavar="ROOT", nargs="?", help=f"a queue, or a directory of queues; ${VARIABLE}, or here"
+    )
+    parser.add_argument("--once", action="store_true", help="one look, then end")
+    parser.add_argument(
+        "-i", "--interval", type=seconds, default=1.0, metavar="TIME", help="between looks (1s)"
+    )
+    parser.add_argument(
+        "--limit", type=whole, default=LIMIT, metavar="N", help=f"names to read per queue and look ({LIMIT})"
+    )
+    table_option(parser)
+
+
+def monitor(args: argparse.Namespace) -> int:
+    """Look once, for ever into a pipe, or on a screen."""
+    if args.interval < SHORTEST:
+        raise SettingsError(f"--interval must be at least {SHORTEST:g} s, not {args.interval:g}")
+    root = path_of(args.root) if args.root else os.environ.get(VARIABLE) or "."
+    watcher = Monitor(root, limit=args.limit)
+    if args.once:
+        return _once(watcher, args)
+    if args.json or not render.on_terminal():
+        return _stream(watcher, args)
+    render.need("rich", "cli")
+    return _screen(watcher, args)
+
+
+def _once(watcher: Monitor, args: argparse.Namespace) -> int:
+    human = render.tabular(args)
+    rows = [_row(look, human=human) for look in watcher.look()]
+    render.records(rows, ONCE if human else COLUMNS, args)
+    return Exit.OK if rows else Exit.EMPTY
+
+
+def _row(look: Look, *, human: bool) -> dict[str, Any]:
+    row = look.to_dict()
+    if human:
+        stats = look.stats
+        row["queue"] = look.name + (" (sampled)" if look.sampled else "")
+        row["oldest ready"] = look.error or render.age(stats.oldest_ready)
+        row["lease ends"] = _ahead(stats.oldest_lease)
+        row["held by"] = stats.oldest_lease_token
+    return row
+
+
+def _ahead(when: datetime | None) -> str:
+    if when is None:
+        return "-"
+    left = (when - datetime.now(UTC)).total_seconds()
+    return f"in {render.duration(left)}" if left > 0 else f"{render.duration(-left)} ago"
+
+
+def _stream(watcher: Monitor, args: argparse.Namespace) -> int:
+    """Write the looks one after the other, for a program that reads them."""
+    try:
+        while True:
+            began = time.monotonic()
+            for look in watcher.look():
+                render.show(look.to_dict(), COLUMNS, json=args.json)
+            render.finish()
+            time.sleep(max(0.0, args.interval - (time.monotonic() - began)))
+    except KeyboardInterrupt:
+        return Exit.OK  # how one leaves a monitor
+
+
+# --- the screen --------------------------------------------------------------------------------------------
+
+
+def _screen(watcher: Monitor, args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    with contextlib.suppress(KeyboardInterrupt), _keys() as pressed:
+        looks = watcher.look()
+        with Live(
+            _view(watcher, looks, console, args), console=console, screen=True, auto_refresh=False
+        ) as live:
+            while True:
+                live.update(_view(watcher, looks, console, args), refresh=True)
+                if pressed(args.interval):
+                    break
+                looks = watcher.look()
+    return Exit.OK
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Any]:
+    """Yield a function that waits so long and tells whether q was pressed."""
+    if not render.on_terminal(sys.stdin):
+
+        def never(pause: float) -> bool:
+            time.sleep(pause)
+            return False
+
+        yield never
+        return
+    import termios
+    import tty
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+
+    def pressed(pause: float) -> bool:
+        deadline = time.monotonic() + pause
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([fd], [], [], left)[0] and os.read(fd, 64)[:1] in (b"q", b"Q", b""):
+                return True
+        return False
+
+    try:
+        tty.setcbreak(fd)
+        yield pressed
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def _view(watcher: Monitor, looks: list[Look], console: Any, args: argparse.Namespace) -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    totals = {
+        state: sum(getattr(look.stats, state) for look in looks) for state in ("ready", "leased", "dead")
+    }
+    head = Text.assemble(
+        ("dirqueue ", "bold"),
+        watcher.root,
+        f"   {len(looks)} queue{'s' * (len(looks) != 1)}   ready {_number(totals['ready'])}"
+        f"   leased {_number(totals['leased'])}   ",
+        (f"dead {_number(totals['dead'])}", "bold red" if totals["dead"] else ""),
+        f"   {datetime.now().astimezone():%H:%M:%S}",
+    )
+    room = max(1, console.height - 5)
+    parts: list[Any] = [head, _table(watcher, looks[:room], console.width)]
+    if len(looks) > room:
+        parts.append(Text(f"{len(looks) - room} more queues do not fit on this screen", style="yellow"))
+    notes = [f"every {args.interval:g} s", "q ends"]
+    if any(look.sampled for look in looks):
+        notes.insert(0, f"~ estimated from {args.limit} names or fewer")
+    parts.append(Text(" · ".join(notes), style="dim"))
+    return Group(*parts)
+
+
+def _table(watcher: Monitor, looks: list[Look], width: int) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, expand=True, header_style="bold")
+    table.add_column("QUEUE", no_wrap=True, ratio=1, min_width=8)
+    for name in ("READY", "LEASED", "DEAD"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if width >= ROOMY:
+        table.add_column("DELAYED", justify="right", no_wrap=True)
+    for name in ("PUT/s", "ACK/s", "ERR/s"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("OLDEST", justify="right", no_wrap=True)
+    if width >= ROOMY:
+        table.add_column("LEASE ENDS", no_wrap=True)
+    if width >= WIDE:
+        table.add_column("HELD BY", no_wrap=True, max_width=28)
+    chart = 4 if width < ROOMY else 10 if width < WIDE else 16
+    for look in looks:
+        table.add_row(*_cells(look, watcher.series[look.path], width, chart))
+    return table
+
+
+def _cells(look: Look, series: Series, width: int, chart: int) -> Iterator[Any]:
+    from rich.text import Text
+
+    stats = look.stats
+    yield Text(render.one_line(look.name))
+    if look.error is not None:
+        yield Text(render.one_line(look.error), style="red")
+        return
+    about = "~" if look.sampled else ""
+    yield Text(about + _number(stats.ready))
+    leased = _number(stats.leased) + (f" ({stats.expired} late)" if stats.expired else "")
+    yield Text(about + leased, style="yellow" if stats.expired else "")
+    yield Text(_number(stats.dead), style="bold red" if stats.dead else "dim")
+    if width >= ROOMY:
+        yield Text(about + _number(stats.delayed))
+    for rate, values, colour in (
+        (look.rates.put, series.put, "cyan"),
+        (look.rates.ack, series.ack, "green"),
+        (look.rates.error, series.error, "red"),
+    ):
+        yield Text.assemble(f"{_rate(rate):>5} ", (sparkline(values, chart), colour))
+    yield Text(render.age(stats.oldest_ready))
+    if width >= ROOMY:
+        yield Text(_ahead(stats.oldest_lease))
+    if width >= WIDE:
+        yield Text(stats.oldest_lease_token or "")
+
+
+def _number(value: int) -> str:
+    return f"{value:,}" if value < 1_000_000 else f"{value / 1_000_000:.2f}M"
+
+
+def _rate(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:.0f}"

@@ -1,0 +1,259 @@
+"""The verb for Spark: drain, fill, report, purge, replay.
+
+Layer: edges.  Needs the extra `spark`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from typing import Any
+
+from dirqueue.cli import render
+from dirqueue.cli.options import json_option, path_of, verb, whole
+from dirqueue.cli.render import Exit
+
+FORMATS = ("parquet", "json", "csv", "orc", "text")
+_COLUMNS = (
+    "queue",
+    "ready",
+    "delayed",
+    "leased",
+    "dead",
+    "done",
+    "oldest_s",
+    "put_last_hour",
+    "done_last_hour",
+)
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb and its own verbs."""
+    parser = verb(
+        subparsers,
+        "spark",
+        _nothing,
+        "run a ready-made Spark job: drain, fill, report, purge or replay",
+        description="Runs on this machine unless --master says otherwise; no Java need be installed.",
+        queue=False,
+    )
+    jobs = parser.add_subparsers(metavar="JOB", required=True)
+    _add_drain(jobs)
+    _add_fill(jobs)
+    _add_report(jobs)
+    _add_purge(jobs)
+    _add_replay(jobs)
+
+
+def _job(jobs: Any, name: str, run: Any, help: str, description: str = "", *, queue: bool = True) -> Any:
+    parser = verb(jobs, name, run, help, description=description, queue=queue)
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs (local[*])")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting for Spark; may be repeated",
+    )
+    return parser
+
+
+def _add_drain(jobs: Any) -> None:
+    parser = _job(
+        jobs,
+        "drain",
+        drain,
+        "move all messages of a queue to files, each exactly once",
+        "Made for cron: takes what is there, and goes on after a crash. Exit status 3: there was nothing.",
+    )
+    parser.add_argument("output", metavar="OUTPUT", help="a directory; new files are added to it")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="what the files are (parquet)")
+    parser.add_argument("--checkpoint", metavar="DIR", help="the job's memory (OUTPUT.checkpoint)")
+    parser.add_argument("--batch", type=whole, default=100_000, metavar="N", help="messages in one batch")
+    parser.add_argument("--binary", action="store_true", help="keep bodies as bytes (parquet, orc)")
+    parser.add_argument("--keep", action="store_true", help="keep drained messages in done/")
+    json_option(parser)
+
+
+def _add_fill(jobs: Any) -> None:
+    parser = _job(
+        jobs,
+        "fill",
+        fill,
+        "put one message for each row of a table or of files, all visible at once",
+        "The body is the column `value`, or the whole row as JSON. Columns `priority` and `delay` are honoured.",
+        queue=False,
+    )
+    parser.add_argument("source", metavar="SOURCE", help="files, or the name of a table")
+    parser.add_argument("queue", metavar="QUEUE", help="the directory of the queue")
+    parser.add_argument("--format", metavar="FORMAT", help="what the files are; by their suffix if not given")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="for the reader")
+    parser.add_argument("--value", metavar="SQL", help="an expression for the body")
+    parser.add_argument("--where", metavar="SQL", help="only rows of which this is true")
+    parser.add_argument("--app", metavar="NAME", help="with --fill-version: a repeated fill does nothing")
+    parser.add_argument("--fill-version", type=int, metavar="N", help="versions of an app only grow")
+    json_option(parser)
+
+
+def _add_report(jobs: Any) -> None:
+    parser = _job(
+        jobs, "report", report, "count many queues: depth, age, throughput, failures by reason", queue=False
+    )
+    _add_queues(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="one JSON object per queue")
+    how.add_argument("--table", action="store_true", help="a table, as on a terminal")
+    parser.add_argument("--chart", metavar="FILE.svg", help="also write a chart image")
+
+
+def _add_purge(jobs: Any) -> None:
+    parser = _job(jobs, "purge", purge, "purge many queues, spread over the executors", queue=False)
+    _add_queues(parser)
+    json_option(parser)
+
+
+def _add_replay(jobs: Any) -> None:
+    parser = _job(
+        jobs,
+        "replay",
+        replay,
+        "make dead messages ready again, chosen by a SQL condition",
+        "Exit status 3: none matched.",
+    )
+    parser.add_argument(
+        "--where",
+        default="true",
+        metavar="SQL",
+        help="over id, value, error, attempts, priority, size, until ...",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only count")
+    json_option(parser)
+
+
+def _add_queues(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "queues", metavar="QUEUE", nargs="+", help="a queue, a pattern, or a directory with queues under it"
+    )
+    parser.add_argument("--tasks", type=whole, metavar="N", help="so many tasks")
+
+
+def _nothing(_: argparse.Namespace) -> int:
+    return Exit.USAGE
+
+
+def _session(args: argparse.Namespace) -> Any:
+    render.need("pyspark", "spark")
+    render.need("pyarrow", "spark")
+    from dirqueue.spark.session import session
+
+    return session(args.master, **_pairs(args.conf, "--conf"))
+
+
+def _pairs(given: list[str], option: str) -> dict[str, str]:
+    from dirqueue.errors import SettingsError
+
+    pairs = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise SettingsError(f"{option} takes KEY=VALUE, not {each!r:.60}")
+        pairs[key] = value
+    return pairs
+
+
+def _tell(done: Any, args: argparse.Namespace) -> None:
+    told = asdict(done)
+    render.line(render.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items()))
+
+
+def drain(args: argparse.Namespace) -> int:
+    """Drain, and say how many."""
+    spark = _session(args)
+    from dirqueue.spark.jobs.drain import drain as run
+
+    def tell(rows: int) -> None:
+        render.complain(f"{rows} messages written")
+
+    done = run(
+        spark,
+        path_of(args.queue),
+        args.output,
+        checkpoint=args.checkpoint,
+        format=args.format,
+        batch=args.batch,
+        binary=args.binary,
+        keep=args.keep,
+        progress=tell if render.on_terminal() else None,
+    )
+    _tell(done, args)
+    return Exit.OK if done.messages else Exit.EMPTY
+
+
+def fill(args: argparse.Namespace) -> int:
+    """Fill, and say how many."""
+    spark = _session(args)
+    from dirqueue.spark.jobs.fill import fill as run
+
+    done = run(
+        spark,
+        args.source,
+        path_of(args.queue),
+        format=args.format,
+        value=args.value,
+        where=args.where,
+        app=args.app,
+        version=args.fill_version,
+        options=_pairs(args.option, "--option"),
+    )
+    _tell(done, args)
+    return Exit.OK
+
+
+def report(args: argparse.Namespace) -> int:
+    """Count, and show it."""
+    spark = _session(args)
+    from dirqueue import fs
+    from dirqueue.spark.jobs.report import report as run
+
+    done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks)
+    if args.chart:
+        directory = fs.open(os.path.dirname(os.path.abspath(args.chart)), fs.DIRECTORY)
+        try:
+            fs.replace_file(os.path.basename(args.chart), done.to_svg().encode(), directory, sync=False)
+        finally:
+            fs.close(directory)
+    lines = [asdict(line) for line in done.lines]
+    if not args.json and len(lines) > 1:
+        lines.append(asdict(done.total))
+    render.records(lines, _COLUMNS, args)
+    if not args.json:
+        for reason, count in sorted(done.total.failures.items(), key=lambda pair: -pair[1])[:10]:
+            render.line(f"{count}\t{reason}")
+    for line in done.lines:
+        if line.error:
+            render.complain(line.error)
+    return Exit.FAILED if any(line.error for line in done.lines) else Exit.OK
+
+
+def purge(args: argparse.Namespace) -> int:
+    """Purge, and say what went."""
+    spark = _session(args)
+    from dirqueue.spark.jobs.purge import purge as run
+
+    done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks)
+    told = {"queues": done.queues, **done.purged._asdict(), "failed": len(done.failed)}
+    render.line(render.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items() if v))
+    for problem in done.failed.values():
+        render.complain(problem)
+    return Exit.FAILED if done.failed else Exit.OK
+
+
+def replay(args: argparse.Namespace) -> int:
+    """Replay, and say how many."""
+    spark = _session(args)
+    from dirqueue.spark.jobs.replay import replay as run
+
+    done = run(spark, path_of(args.queue), args.where, dry_run=args.dry_run)
+    _tell(done, args)
+    return Exit.OK if done.matched else Exit.EMPTY

@@ -1,0 +1,353 @@
+"""Batches that several writers fill, that one rename shows, and that an identity makes unrepeatable.
+
+    STAGING.batch.new/ID.part/...   what the writers of one job write; each part is one attempt's alone
+    BATCH.batch.new/ID.part/...     the parts that won, moved here by the one who commits
+    .spark/txn/APP/VERSION          this version is committed: a small file that names its batch
+
+Layer: layouts.  Touches: the names above, and BATCH.batch.
+Invariant: with an identity the commit point is the record, without one it is the rename to BATCH.batch. A late
+writer can reach STAGING only, so nothing it does is ever seen.
+Crash: before the commit point nothing is visible and purge removes the staging; between the record and the rename
+whoever comes next (a repeated write, a purge) does the rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dirqueue import fs, names
+from dirqueue.clock import seconds
+from dirqueue.errors import QueueError, SettingsError, access_error
+from dirqueue.home import Home
+from dirqueue.names import BATCH, PART, STAGING, new_id, new_token
+from dirqueue.settings import Settings
+
+from .publish import SETTLE_SECONDS, SLICE_SIZE, TRIES, remove_tree
+
+SPARK = ".spark"
+RECORDS = f"{SPARK}/txn"
+#: Versions kept for each application; whatever is not newer than the newest counts as written.
+KEEP = 10
+MAX_VERSION = 2**63 - 1
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_VERSION = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+class Identity(NamedTuple):
+    """What makes a batch the same batch when it is written again: versions of an application only grow."""
+
+    app: str
+    version: int
+
+
+class Writer:
+    """One attempt of one writer: fills parts in a staging directory. Not thread-safe."""
+
+    def __init__(self, home: Home, settings: Settings, staging: str) -> None:
+        self._home = home
+        self._sync = settings.sync
+        self._staging = f"{names.check_id(staging)}.{STAGING}"
+        self._open: dict[int | None, tuple[str, int, int]] = {}
+        self._unsettled: list[tuple[str, int]] = []
+        #: What was written, as commit() wants it.
+        self.parts: list[str] = []
+        self.count = 0
+
+    def add(
+        self, bodies: Sequence[bytes], priority: int | None = None, delays: Sequence[float] | None = None
+    ) -> None:
+        """Write messages of one priority; nobody sees them before commit()."""
+        try:
+            self._add(bodies, priority, delays)
+        except OSError as error:
+            self.discard()
+            raise access_error(self._home.path, "put to", error) from error
+
+    def _add(self, bodies: Sequence[bytes], priority: int | None, delays: Sequence[float] | None) -> None:
+        home = self._home
+        flush_each = self._sync and not home.mount.syncfs
+        lead = "" if priority is None else str(priority)
+        done = 0
+        while done < len(bodies):
+            part, fd, room = self._part(lead, priority)
+            some = bodies[done : done + room]
+            ids = [lead + new_id() for _ in some]
+            if delays is not None:
+                now = home.clock.now()
+                late = delays[done : done + room]
+                ids = [f"{i}.{now + seconds(d)}.0" if d else i for i, d in zip(ids, late, strict=True)]
+            create = fs.create
+            for name, body in zip(ids, some, strict=True):
+                create(name, body, fd, sync=flush_each)
+            if home.mount.remote:
+                self._unsettled += ((f"{part}/{n}", len(body)) for n, body in zip(ids, some, strict=True))
+            done += len(some)
+            self._open[priority] = (part, fd, room - len(some))
+        self.count += len(bodies)
+
+    def _part(self, lead: str, priority: int | None) -> tuple[str, int, int]:
+        """Return the part to fill, its descriptor and its room; a full one is followed by another."""
+        held = self._open.get(priority)
+        if held is not None and held[2] > 0:
+            return held
+        home = self._home
+        if held is not None:
+            fs.close(held[1])
+            del self._open[priority]
+        home.make()
+        name = f"{lead}{new_id()}.{PART}"
+        part = f"{self._staging}/{name}"
+        for left in reversed(range(TRIES)):
+            if not self.parts:
+                fs.make_directory(self._staging, home.fd)
+            try:
+                fs.mkdir(part, fs.DIR_MODE, dir_fd=home.fd)
+                break
+            except FileNotFoundError:
+                # RACE: another attempt gave up and removed the staging directory, or the job is over.
+                if self.parts or not left:
+                    raise
+        self.parts.append(name)
+        return part, fs.open(part, fs.DIRECTORY, dir_fd=home.fd), SLICE_SIZE
+
+    def finish(self) -> list[str]:
+        """Make all of it durable, and sure to be whole for every reader; return the parts."""
+        home = self._home
+        try:
+            if self._unsettled:
+                settle(home, self._unsettled)
+            if self._sync and self.parts:
+                if home.mount.syncfs:
+                    fs.syncfs(home.fd)
+                else:
+                    for part in self.parts:
+                        home.sync(f"{self._staging}/{part}")
+                    home.sync(self._staging)
+        except OSError as error:
+            self.discard()
+            raise access_error(home.path, "put to", error) from error
+        self._close()
+        return self.parts
+
+    def discard(self) -> None:
+        """Give up: remove what this attempt wrote."""
+        self._close()
+        for part in self.parts:
+            remove_tree(f"{self._staging}/{part}", self._home.fd)
+        if self.parts:
+            fs.remove_directory(self._staging, self._home.fd)  # the last to give up leaves nothing behind
+        self.parts = []
+
+    def _close(self) -> None:
+        for _, fd, _ in self._open.values():
+            fs.close(fd)
+        self._open.clear()
+
+
+def settle(home: Home, written: Iterable[tuple[str, int]]) -> None:
+    """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    for name, size in written:
+        while fs.size_of(name, home.fd) != size:
+            if time.monotonic() > deadline:
+                raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
+            time.sleep(0.01)
+
+
+def commit(
+    home: Home, settings: Settings, staging: str, parts: Sequence[str], identity: Identity | None = None
+) -> bool:
+    """Show these parts, and only these, as one batch; False if the identity was written before."""
+    home.make()
+    if identity is not None:
+        check_identity(identity)
+    try:
+        return _commit(home, settings, staging, parts, identity)
+    except OSError as error:
+        raise access_error(home.path, "put to", error) from error
+
+
+def _commit(
+    home: Home, settings: Settings, staging: str, parts: Sequence[str], identity: Identity | None
+) -> bool:
+    if identity is not None and newest(home, identity.app) >= identity.version:
+        roll_forward(home, _key(identity.app))
+        abort(home, staging)
+        return False
+    batch = _assemble(home, settings, staging, parts) if parts else ""
+    if identity is not None and not _record(home, identity, batch):
+        # RACE: another committer of the same version was faster; its batch is the one.
+        remove_tree(f"{batch}.{STAGING}", home.fd)
+        roll_forward(home, _key(identity.app))
+        abort(home, staging)
+        return False
+    # CRASH: with an identity the batch is committed here, and whoever comes next shows it.
+    if batch:
+        try:
+            fs.move(f"{batch}.{STAGING}", f"{batch}.{BATCH}", home.fd)
+        except FileNotFoundError:
+            if identity is None:
+                raise _vanished(home, staging) from None
+            # RACE: somebody rolled it forward, and it may be consumed already.
+        if settings.sync:
+            home.sync()
+    abort(home, staging)
+    if identity is not None:
+        _prune(home, _key(identity.app))
+    return True
+
+
+def _assemble(home: Home, settings: Settings, staging: str, parts: Sequence[str]) -> str:
+    """Move the winners out of reach of late writers; return the id of the batch, by its most urgent message."""
+    found = [names.parse(part) for part in parts]
+    if any(each is None or each.kind != PART for each in found):
+        raise SettingsError(f"these are not parts of a batch: {parts!r:.80}")
+    urgent = min(names.priority_of(each.id) or 0 for each in found if each is not None)
+    batch = f"{urgent or ''}{new_id()}"
+    new = f"{batch}.{STAGING}"
+    fs.mkdir(new, fs.DIR_MODE, dir_fd=home.fd)
+    try:
+        for part in parts:
+            fs.move(f"{names.check_id(staging)}.{STAGING}/{part}", f"{new}/{part}", home.fd)
+        if settings.sync:
+            home.sync(new)
+    except FileNotFoundError:
+        remove_tree(new, home.fd)
+        raise _vanished(home, staging) from None
+    except BaseException:
+        remove_tree(new, home.fd)
+        raise
+    return batch
+
+
+def abort(home: Home, staging: str) -> None:
+    """Remove what writers staged; never what is committed."""
+    if home.find():
+        remove_tree(f"{names.check_id(staging)}.{STAGING}", home.fd)
+
+
+def _vanished(home: Home, staging: str) -> QueueError:
+    return QueueError(
+        f"cannot put to {home.path!r}: the staged batch {staging} is not there any more (a purge removes what was "
+        f"not written to for the queue's `stale` seconds); nothing became visible, write it again",
+        path=home.path,
+    )
+
+
+# --- identities --------------------------------------------------------------------------------------------
+
+
+def check_identity(identity: Identity) -> None:
+    """Refuse what cannot be an identity."""
+    if not identity.app:
+        raise SettingsError(
+            f"the application of a batch is a text that is not empty, not {identity.app!r:.60}"
+        )
+    if type(identity.version) is not int or not 0 <= identity.version <= MAX_VERSION:
+        raise SettingsError(
+            f"the version of a batch is a whole number from 0 to {MAX_VERSION}, not {identity.version!r:.60}"
+        )
+
+
+def _key(app: str) -> str:
+    """Return the directory of an application: its name if that is plain, else its likeness and a hash."""
+    if _PLAIN.fullmatch(app):
+        return app
+    likeness = re.sub(r"[^A-Za-z0-9_-]", "_", app)[:40]
+    return f"{likeness}.{hashlib.sha256(app.encode()).hexdigest()[:32]}"
+
+
+def newest(home: Home, app: str) -> int:
+    """Return the newest version that is committed for an application; -1 if there is none."""
+    return max(_versions(home, _key(app)), default=-1)
+
+
+def _versions(home: Home, key: str) -> list[int]:
+    try:
+        found = [entry.name for entry in fs.listing(f"{RECORDS}/{key}", home.fd)]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in found if _VERSION.fullmatch(name))
+
+
+def _record(home: Home, identity: Identity, batch: str) -> bool:
+    """Write down that the version is committed; False if somebody else has."""
+    key = _key(identity.app)
+    directory = f"{RECORDS}/{key}"
+    for each in (SPARK, RECORDS, directory):
+        if fs.make_directory(each, home.fd):
+            home.sync(each.rpartition("/")[0] or ".")
+    text = {"app": identity.app, "version": identity.version, "batch": batch, "by": new_token()}
+    data = json.dumps(text).encode()
+    new = f"{directory}/{new_id()}.new"
+    fs.create(new, data, home.fd, sync=True)
+    if home.mount.remote:
+        settle(home, [(new, len(data))])
+    name = f"{directory}/{identity.version}"
+    try:
+        # NFS: where only a plain rename is left, this look narrows what cannot be excluded.
+        if fs.exists(name, home.fd):
+            raise FileExistsError(errno.EEXIST, name)
+        home.mount.publish(new, name, home.fd)
+    except OSError as error:
+        fs.discard(new, home.fd)
+        # COMPAT: HDFS answers EIO when the target of a rename is there.
+        if error.errno == errno.EEXIST or (error.errno == errno.EIO and fs.exists(name, home.fd)):
+            return False
+        raise
+    won = fs.read_file(name, home.fd) == data
+    home.sync(directory)
+    return won
+
+
+def roll_forward(home: Home, key: str | None = None) -> int:
+    """Show every batch that is committed and not visible yet; how many there were."""
+    if key is None:
+        try:
+            keys = [entry.name for entry in fs.listing(RECORDS, home.fd)]
+        except FileNotFoundError:
+            return 0
+        return sum(roll_forward(home, each) for each in keys)
+    return sum(_show(home, key, version) for version in _versions(home, key))
+
+
+def _show(home: Home, key: str, version: int) -> bool:
+    try:
+        batch = json.loads(fs.read_file(f"{RECORDS}/{key}/{version}", home.fd))["batch"]
+        if not batch:
+            return False
+        names.check_id(batch)
+        fs.rename(f"{batch}.{STAGING}", f"{batch}.{BATCH}", src_dir_fd=home.fd, dst_dir_fd=home.fd)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False  # shown long ago; or a record that somebody else's hand was in
+    home.sync()
+    return True
+
+
+def _prune(home: Home, key: str) -> None:
+    """Forget versions that newer ones imply; what they committed is shown first."""
+    for version in _versions(home, key)[:-KEEP]:
+        _show(home, key, version)
+        fs.discard(f"{RECORDS}/{key}/{version}", home.fd)
+
+
+def clean(home: Home, oldest: float) -> int:
+    """Remove unfinished records last touched before that time (seconds since the epoch); how many."""
+    gone = 0
+    try:
+        keys = [entry.name for entry in fs.listing(RECORDS, home.fd)]
+        for key in keys:
+            for entry in list(fs.listing(f"{RECORDS}/{key}", home.fd)):
+                parsed = names.parse(entry.name)
+                path = f"{RECORDS}/{key}/{entry.name}"
+                if parsed and parsed.kind == names.NEW and fs.mtime_of(path, home.fd) < oldest:
+                    gone += fs.discard(path, home.fd)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    return gone

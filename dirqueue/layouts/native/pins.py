@@ -1,0 +1,409 @@
+"""Pinned messages: taken out of the queue in numbered, sealed lots that can be read again and again.
+
+    .spark/pins/CONSUMER/owner           who pins, and for how long without a sign of life; touched as that sign
+    .spark/pins/CONSUMER/7.new/ID.part/  lot 7 being filled
+    .spark/pins/CONSUMER/7/ID.part/      lot 7, sealed: it never changes until it ends
+    .spark/pins/CONSUMER/7.ack/          acknowledged, being removed
+
+Layer: layouts.  Touches: the names above, and claimable messages by their exact names.
+Invariant: a message has one name; a sealed lot ends by one rename, to 7.ack or back into the queue as ID.batch.
+Crash: 7.new goes back to the queue when the consumer comes again; 7.ack is removed then; a consumer that gives no
+sign of life for its timeout loses its lots to the queue, and learns it when it acknowledges.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dirqueue import fs, names
+from dirqueue.clock import seconds
+from dirqueue.errors import LeaseLost, SettingsError, access_error
+from dirqueue.home import Home
+from dirqueue.message import Entry
+from dirqueue.names import (
+    BATCH,
+    DELAYED,
+    LEASED,
+    PART,
+    READY,
+    TIME_DIGITS,
+    UNIQUE_DIGITS,
+    Name,
+)
+from dirqueue.settings import Settings
+
+from .batch import SPARK
+from .publish import SLICE_SIZE, remove_tree
+
+PINS = f"{SPARK}/pins"
+OWNER = "owner"
+#: Renames at once where each one waits for a server.
+REMOTE_THREADS = 16
+#: A consumer without a note of its owner is one being made, or half given up: it is left alone for so long.
+OWNERLESS_SECONDS = 3600.0
+_CONSUMER = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_LOT = re.compile(r"(0|[1-9][0-9]{0,18})(\.new|\.ack)?")
+
+
+class Limit(NamedTuple):
+    """How much one lot may hold; None = all there is."""
+
+    messages: int | None = None
+    size: int | None = None
+
+
+class Pins:
+    """The lots of one consumer in one queue. One process at a time speaks for a consumer."""
+
+    def __init__(self, home: Home, settings: Settings, consumer: str) -> None:
+        if not _CONSUMER.fullmatch(consumer):
+            raise SettingsError(f"{consumer!r:.60} cannot name a consumer: letters, digits, _ and - only")
+        self.home = home
+        self.settings = settings
+        self.consumer = consumer
+        self.base = f"{PINS}/{consumer}"
+
+    # --- the consumer --------------------------------------------------------------------------------------
+
+    def register(self, timeout: float, *, keep: bool = False, **about: Any) -> None:
+        """Make the consumer known: its lots go back to the queue after `timeout` seconds without beat()."""
+        home = self.home
+        home.make()
+        try:
+            for each in (SPARK, PINS, self.base):
+                fs.make_directory(each, home.fd)
+            text = json.dumps({"timeout": timeout, "keep": keep, **about}).encode()
+            fs.replace_file(f"{self.base}/{OWNER}", text, home.fd, sync=self.settings.sync)
+            self._sync(".", SPARK, PINS, self.base)
+        except OSError as error:
+            raise access_error(home.path, "pin messages of", error) from error
+
+    def known(self) -> bool:
+        """Whether the consumer is registered and was not given up."""
+        return self.home.find() and fs.exists(f"{self.base}/{OWNER}", self.home.fd)
+
+    def beat(self) -> None:
+        """Give a sign of life; LeaseLost if the lots were given back already."""
+        try:
+            fs.utime(f"{self.base}/{OWNER}", dir_fd=self.home.fd)
+        except FileNotFoundError:
+            raise self._lost("renew") from None
+        except OSError as error:
+            raise access_error(self.home.path, "renew the pinned messages of", error) from error
+
+    def forget(self) -> None:
+        """Take the consumer off the list, if it holds nothing."""
+        if all(name == OWNER for name in self.names()):
+            fs.discard(f"{self.base}/{OWNER}", self.home.fd)
+            fs.remove_directory(self.base, self.home.fd)
+
+    # --- lots ----------------------------------------------------------------------------------------------
+
+    def lots(self) -> list[int]:
+        """Return the numbers of the sealed lots."""
+        found = (_LOT.fullmatch(name) for name in self.names())
+        return sorted(int(match[1]) for match in found if match and not match[2])
+
+    def names(self) -> list[str]:
+        """Return what lies in the consumer's directory."""
+        try:
+            return [entry.name for entry in fs.listing(self.base, self.home.fd)]
+        except FileNotFoundError:
+            return []
+
+    def pin(
+        self,
+        lot: int,
+        waiting: Iterator[tuple[str, str]],
+        limit: Limit,
+        *,
+        pieces: int = 1,
+        progress: Callable[[], None] | None = None,
+    ) -> int:
+        """Move messages into a lot of at least `pieces` parts (if it can be) and seal it; how many they are."""
+        home = self.home
+        new = f"{self.base}/{lot}.new"
+        try:
+            self.give_back(f"{lot}.new")  # CRASH: of an earlier try
+            fs.mkdir(new, fs.DIR_MODE, dir_fd=home.fd)
+            count = self._fill(new, waiting, limit, pieces, progress or (lambda: None))
+            if not count:
+                remove_tree(new, home.fd)
+                return 0
+            if self.settings.sync:
+                self._flush(new)
+            fs.move(new, f"{self.base}/{lot}", home.fd)
+            self._sync(self.base)
+        except FileNotFoundError:
+            raise self._lost("pin more messages for") from None
+        except OSError as error:
+            raise access_error(home.path, "pin messages of", error) from error
+        return count
+
+    def _fill(
+        self,
+        new: str,
+        waiting: Iterator[tuple[str, str]],
+        limit: Limit,
+        pieces: int,
+        progress: Callable[[], None],
+    ) -> int:
+        count = size = 0
+        full = False
+        while not full:
+            chunk: list[tuple[str, str]] = []
+            room = SLICE_SIZE * pieces
+            if limit.messages is not None:
+                room = min(room, limit.messages - count)
+            while len(chunk) < room and not full:
+                found = next(waiting, None)
+                if found is None:
+                    full = True
+                elif limit.size is not None:
+                    more = self._size(*found)
+                    full = size + more > limit.size and bool(count or chunk)
+                    if more >= 0 and not full:
+                        size += more
+                        chunk.append(found)
+                else:
+                    chunk.append(found)
+            count += self._take(new, chunk, pieces)
+            progress()
+            full = full or (limit.messages is not None and count >= limit.messages)
+        return count
+
+    def _size(self, prefix: str, name: str) -> int:
+        try:
+            return fs.size_of(prefix + name, self.home.fd)
+        except FileNotFoundError:
+            return -1
+
+    def _take(self, new: str, chunk: Sequence[tuple[str, str]], pieces: int) -> int:
+        """Move names into parts; how many were still there."""
+        if not chunk:
+            return 0
+        fd = self.home.fd
+        each = -(-len(chunk) // pieces)
+        moves = []
+        for start in range(0, len(chunk), each):
+            some = chunk[start : start + each]
+            part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
+            fs.mkdir(part, fs.DIR_MODE, dir_fd=fd)
+            moves += [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in some]
+        if not self.home.mount.remote:
+            return sum(self._move(src, dst) for src, dst in moves)
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(REMOTE_THREADS) as pool:
+            return sum(pool.map(lambda move: self._move(*move), moves))
+
+    def _move(self, src: str, dst: str) -> bool:
+        fd = self.home.fd
+        try:
+            fs.rename(src, dst, src_dir_fd=fd, dst_dir_fd=fd)
+        except FileNotFoundError:
+            # RACE: somebody claimed it first. NFS: or it was us, and the reply was lost.
+            return self.home.mount.remote and fs.exists(dst, fd)
+        return True
+
+    def parts(self, lot: int) -> list[str]:
+        """Return the directories of a sealed lot, in order; LeaseLost if it is not there."""
+        path = f"{self.base}/{lot}"
+        try:
+            found = [names.parse(entry.name) for entry in fs.listing(path, self.home.fd)]
+        except FileNotFoundError:
+            raise self._lost("read") from None
+        kept = [name for name in found if name is not None and name.kind == PART]
+        return [f"{path}/{name.text}/" for name in sorted(kept, key=lambda name: names.order_key(name.id))]
+
+    def ack(self, lot: int, *, keep: bool = False) -> int:
+        """Remove a lot for good, or keep its messages in done/; how many. LeaseLost if it was given back."""
+        try:
+            fs.move(f"{self.base}/{lot}", f"{self.base}/{lot}.ack", self.home.fd)
+        except FileNotFoundError:
+            raise self._lost("ack") from None
+        except OSError as error:
+            raise access_error(self.home.path, "ack messages of", error) from error
+        self._sync(self.base)
+        return self.finish(f"{lot}.ack", keep=keep)
+
+    def ack_through(self, last: int, *, keep: bool = False) -> int:
+        """Acknowledge every lot up to this number that is still there, and finish what a crash left."""
+        count = 0
+        for name in self.names():
+            match = _LOT.fullmatch(name)
+            if match and match[2] == ".ack":
+                count += self.finish(name, keep=keep)
+            elif match and not match[2] and int(match[1]) <= last:
+                count += self.ack(int(match[1]), keep=keep)
+        return count
+
+    def finish(self, name: str, *, keep: bool) -> int:
+        """Remove an acknowledged lot, or move its messages to done/; how many."""
+        path = f"{self.base}/{name}"
+        if not keep:
+            return remove_tree(path, self.home.fd)
+        from .scan import DONE
+
+        home, count = self.home, 0
+        fs.make_directory(DONE, home.fd)
+        leased = int(fs.mtime_of(path, home.fd) * 1_000_000_000)
+        for part, each in _contents(home, path):
+            place = f"{path}/{part}/{each.text}"
+            fs.utime(place, ns=(leased, leased), dir_fd=home.fd, follow_symlinks=False)
+            fs.move(place, f"{DONE}/{each.id}.{home.clock.now()}.{each.attempts + 1}", home.fd)
+            count += 1
+        self._sync(DONE)
+        remove_tree(path, home.fd)
+        return count
+
+    def release(self, lot: int) -> bool:
+        """Give a lot back to the queue, uncounted; False if it is not there."""
+        return self.give_back(str(lot))
+
+    def give_back(self, name: str) -> bool:
+        """Make a lot a batch of the queue again by one rename, at the place of its first message."""
+        home = self.home
+        path = f"{self.base}/{name}"
+        try:
+            ids = [each.id for _, each in _contents(home, path)]
+            if not ids:
+                remove_tree(path, home.fd)
+                return False
+            first = min(ids, key=names.order_key)
+            lead = str(names.priority_of(first) or "")
+            when = f"{names.micros_of(first)}"[:TIME_DIGITS]
+            unique = f"{random.randrange(10**UNIQUE_DIGITS):0{UNIQUE_DIGITS}d}"  # noqa: S311 - a name, no secret
+            fs.move(path, f"{lead}{when}{unique}.{BATCH}", home.fd)
+            self._sync(".")
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise access_error(home.path, "release messages of", error) from error
+        return True
+
+    # --- helpers -------------------------------------------------------------------------------------------
+
+    def _flush(self, path: str) -> None:
+        if self.home.mount.syncfs:
+            fs.syncfs(self.home.fd)
+            return
+        for entry in list(fs.listing(path, self.home.fd)):
+            self.home.sync(f"{path}/{entry.name}")
+        self._sync(path, ".")
+
+    def _sync(self, *directories: str) -> None:
+        if self.settings.sync:
+            for each in directories:
+                self.home.sync(each)
+
+    def _lost(self, doing: str) -> LeaseLost:
+        return LeaseLost(
+            f"cannot {doing} the consumer {self.consumer} of {self.home.path!r}: it gave no sign of life for its "
+            f"timeout and its messages went back to the queue, or they were removed",
+            message_id="",
+            token=self.consumer,
+            reason="gone",
+        )
+
+
+def _unclaimed(text: str) -> str:
+    """Return the name of a message that nobody holds, its deliveries kept."""
+    name = names.parse(text)
+    if name is None or name.kind != LEASED:
+        return text
+    return f"{name.id}.{name.until}.{name.attempts}"
+
+
+def _contents(home: Home, path: str) -> Iterator[tuple[str, Name]]:
+    """Yield (part, message) of a lot."""
+    for part in list(fs.listing(path, home.fd)):
+        if part.is_dir(follow_symlinks=False):
+            for entry in list(fs.listing(f"{path}/{part.name}", home.fd)):
+                name = names.parse(entry.name)
+                if name is not None and name.kind in (READY, DELAYED):
+                    yield part.name, name
+
+
+# --- seen from outside -------------------------------------------------------------------------------------
+
+
+def consumers(home: Home) -> list[str]:
+    """Return the names of those who pin here."""
+    try:
+        found = [entry.name for entry in fs.listing(PINS, home.fd)]
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in found if _CONSUMER.fullmatch(name))
+
+
+class Owner(NamedTuple):
+    """What is known of a consumer."""
+
+    #: When it is given up unless it gives a sign of life, in microseconds.
+    until: int
+    #: Whether it keeps what it acknowledges.
+    keep: bool
+
+
+def owner(home: Home, consumer: str) -> Owner | None:
+    """Return what is known of a consumer; None if nobody can know, and then it is never given up."""
+    base = f"{PINS}/{consumer}"
+    try:
+        about = json.loads(fs.read_file(f"{base}/{OWNER}", home.fd))
+        touched = fs.mtime_of(f"{base}/{OWNER}", home.fd)
+        return Owner(seconds(touched) + seconds(float(about["timeout"])), bool(about.get("keep")))
+    except FileNotFoundError:
+        pass
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
+        return None  # somebody else's hand was in it
+    try:
+        return Owner(seconds(fs.mtime_of(base, home.fd) + OWNERLESS_SECONDS), keep=False)
+    except FileNotFoundError:
+        return None
+
+
+def entries(home: Home) -> Iterator[Entry]:
+    """Yield the pinned messages: they are leased, their token is the consumer."""
+    for consumer in consumers(home):
+        known = owner(home, consumer)
+        until = known.until if known else 0
+        base = f"{PINS}/{consumer}"
+        try:
+            lots = [e.name for e in fs.listing(base, home.fd) if _LOT.fullmatch(e.name)]
+            for lot in lots:
+                if lot.endswith(".ack"):
+                    continue
+                for part, name in _contents(home, f"{base}/{lot}"):
+                    place = f"{base}/{lot}/{part}/{name.text}"
+                    put = names.micros_of(name.id)
+                    attempts = name.attempts + 1
+                    yield Entry(
+                        name.id, LEASED, place, put, until, attempts, consumer, names.priority_of(name.id)
+                    )
+        except FileNotFoundError:
+            continue
+
+
+def release_stale(home: Home, settings: Settings) -> int:
+    """Give back the lots of consumers that are past their timeout; how many lots went back."""
+    count = 0
+    now = home.clock.now() - seconds(settings.margin)
+    for consumer in consumers(home):
+        known = owner(home, consumer)
+        if known is None or known.until >= now:
+            continue
+        pins = Pins(home, settings, consumer)
+        # First the owner's note: whoever is late learns it at the next beat, before it pins more.
+        fs.discard(f"{pins.base}/{OWNER}", home.fd)
+        for name in pins.names():
+            if name.endswith(".ack"):
+                pins.finish(name, keep=known.keep)
+            elif _LOT.fullmatch(name):
+                count += pins.give_back(name)
+        fs.remove_directory(pins.base, home.fd)
+    return count

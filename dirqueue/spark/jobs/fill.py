@@ -1,0 +1,99 @@
+"""Filling a queue from a table or files: everything appears at once.
+
+Layer: edges.  Touches: one batch of the queue.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from dirqueue.errors import SettingsError
+from dirqueue.spark.opening import open_queue
+
+PUT = ("value", "priority", "delay")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What was put."""
+
+    messages: int
+    #: Whether this version had been written before, and so nothing was.
+    repeated: bool = False
+
+
+def fill(
+    spark: SparkSession,
+    source: DataFrame | str | os.PathLike[str],
+    queue: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    value: str | None = None,
+    where: str | None = None,
+    app: str | None = None,
+    version: int | None = None,
+    options: dict[str, str] | None = None,
+) -> Filled:
+    """Put one message for each row, all of them visible at once.
+
+    Args:
+        source: A DataFrame, the name of a table, or the path of files.
+        format: What the files are: parquet, json, csv, text ...; by their suffix if None.
+        value: A SQL expression for the body; if None, the column `value`, or the whole row as JSON.
+        where: A SQL condition for the rows to take.
+        app: With `version`, makes a repeated fill do nothing: versions of an app only grow.
+        version: See app.
+        options: For the reader of the files, e.g. {"header": "true"}.
+    """
+    if (app is None) != (version is None):
+        raise SettingsError("app and version go together: give both, or none")
+    frame = (
+        source if isinstance(source, DataFrame) else _load(spark, os.fspath(source), format, options or {})
+    )
+    if where is not None:
+        frame = frame.where(where)
+    extra = [name for name in PUT[1:] if name in frame.columns]
+    if value is not None:
+        frame = frame.select(f.expr(value).alias("value"), *extra)
+    elif "value" not in frame.columns:
+        body = f.to_json(f.struct(*[name for name in frame.columns if name not in extra]))
+        frame = frame.select(body.alias("value"), *extra)
+    else:
+        frame = frame.select("value", *extra)
+    path = os.path.abspath(os.fspath(queue))
+    repeated = False
+    if app is not None and version is not None:
+        from dirqueue.layouts.native import batch
+
+        repeated = batch.newest(open_queue(path, create=True).native.home, app) >= version
+    seen = Observation("dirqueue-fill")
+    writer = frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("dirqueue").mode("append")
+    if app is not None and version is not None:
+        writer = writer.option("txnAppId", app).option("txnVersion", version)
+    writer.save(path)
+    return Filled(0 if repeated else int(seen.get["rows"]), repeated)
+
+
+def _load(spark: SparkSession, source: str, format: str | None, options: dict[str, str]) -> DataFrame:
+    if format is None:
+        suffix = os.path.splitext(source.rstrip("/"))[1].lstrip(".").lower()
+        known = {
+            "parquet": "parquet",
+            "json": "json",
+            "jsonl": "json",
+            "csv": "csv",
+            "txt": "text",
+            "orc": "orc",
+        }
+        format = known.get(suffix)
+    if format is not None:
+        return spark.read.options(**options).format(format).load(source)
+    if os.path.exists(source):
+        raise SettingsError(
+            f"cannot tell what {source!r} is by its name: give format= (parquet, json, csv, text)"
+        )
+    return spark.table(source)

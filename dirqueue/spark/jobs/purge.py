@@ -1,0 +1,54 @@
+"""Purging many queues, spread over executors.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from dirqueue.errors import DirQueueError
+from dirqueue.layouts.base import Purged
+from dirqueue.queue import Queue
+
+from .finding import find_queues, spread
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What was done to all of them."""
+
+    queues: int
+    purged: Purged
+    #: Path and sentence of those that could not be purged.
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def purge(
+    spark: SparkSession, queues: str | os.PathLike[str] | Iterable[str], *, tasks: int | None = None
+) -> Cleaned:
+    """Purge queues: paths, patterns, or directories with queues somewhere under them."""
+    paths = find_queues(queues)
+    names = [*Purged._fields, "path", "error"]
+    schema = ", ".join(f"{name} long" for name in Purged._fields) + ", path string, error string"
+    rows = spread(spark, paths, _purge, schema, names, tasks)
+    total = Purged()
+    failed = {}
+    for row in rows:
+        total += Purged(*row[: len(Purged._fields)])
+        if row[-1]:
+            failed[row[-2]] = row[-1]
+    return Cleaned(len(paths), total, failed)
+
+
+def _purge(path: str) -> Iterator[tuple[Any, ...]]:
+    try:
+        with Queue(path, create=False) as queue:
+            yield (*queue.purge(), path, None)
+    except DirQueueError as error:
+        yield (*Purged(), path, str(error))

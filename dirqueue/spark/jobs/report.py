@@ -1,0 +1,132 @@
+"""How many queues are doing: depth, age, throughput and failures, counted from names by the executors.
+
+Layer: edges.  Touches: nothing; reads names, and the reasons kept beside dead messages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dirqueue.errors import DirQueueError
+from dirqueue.spark.opening import open_queue
+
+from .finding import find_queues, spread
+
+STATES = ("ready", "delayed", "leased", "dead", "done")
+#: Reasons are told apart by so many characters of their first line.
+REASON = 80
+SCHEMA = (
+    "queue string, ready long, delayed long, leased long, dead long, done long, oldest_s double, put_last_hour long, "
+    "done_last_hour long, failures string, error string"
+)
+NAMES = [each.split()[0] for each in SCHEMA.split(", ")]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One queue."""
+
+    queue: str
+    ready: int = 0
+    delayed: int = 0
+    leased: int = 0
+    dead: int = 0
+    done: int = 0
+    #: Age of the oldest ready message in seconds; None if there is none.
+    oldest_s: float | None = None
+    #: Messages still known that were put, and acknowledged (where the queue keeps them), within the last hour.
+    put_last_hour: int = 0
+    done_last_hour: int = 0
+    #: How many dead messages for each reason.
+    failures: dict[str, int] = field(default_factory=dict)
+    #: Why the queue could not be counted.
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All queues, the fullest first."""
+
+    lines: list[Line]
+
+    @property
+    def total(self) -> Line:
+        """All queues as one."""
+        failures: Counter[str] = Counter()
+        for line in self.lines:
+            failures.update(line.failures)
+        counts = {
+            name: sum(getattr(line, name) for line in self.lines)
+            for name in (*STATES, "put_last_hour", "done_last_hour")
+        }
+        oldest = [line.oldest_s for line in self.lines if line.oldest_s is not None]
+        return Line(
+            f"{len(self.lines)} queues", **counts, oldest_s=max(oldest, default=None), failures=dict(failures)
+        )
+
+    def to_json(self) -> str:
+        """Return one JSON object with the queues and the total."""
+        return json.dumps({"queues": [asdict(line) for line in self.lines], "total": asdict(self.total)})
+
+    def to_frame(self, spark: SparkSession) -> DataFrame:
+        """Return the lines as a DataFrame."""
+        rows = [
+            (*(getattr(line, name) for name in NAMES[:-2]), json.dumps(line.failures), line.error)
+            for line in self.lines
+        ]
+        return spark.createDataFrame(rows, SCHEMA)
+
+    def to_svg(self, limit: int = 30) -> str:
+        """Return a chart of the fullest queues as an SVG image."""
+        from .chart import bars
+
+        shown = self.lines[:limit]
+        return bars(
+            [(line.queue, [getattr(line, state) for state in STATES]) for line in shown], list(STATES)
+        )
+
+
+def report(
+    spark: SparkSession, queues: str | os.PathLike[str] | Iterable[str], *, tasks: int | None = None
+) -> Report:
+    """Count queues: paths, patterns, or directories with queues somewhere under them."""
+    rows = spread(spark, find_queues(queues), _count, SCHEMA, NAMES, tasks)
+    told = (dict(zip(NAMES, row, strict=True)) for row in rows)
+    lines = [Line(**each | {"failures": json.loads(each["failures"])}) for each in told]
+    return Report(sorted(lines, key=lambda line: (-line.ready - line.delayed - line.leased, line.queue)))
+
+
+def _count(path: str) -> Iterator[tuple[Any, ...]]:
+    counts = dict.fromkeys(STATES, 0)
+    failures: Counter[str] = Counter()
+    put = done = 0
+    oldest: int | None = None
+    now = time.time_ns() // 1000
+    hour = now - 3_600_000_000
+    error = None
+    try:
+        layout = open_queue(path).layout
+        for entry in layout.entries():
+            if entry.state not in counts:
+                continue
+            counts[entry.state] += 1
+            put += entry.put >= hour
+            if entry.state == "ready":
+                oldest = entry.put if oldest is None else min(oldest, entry.put)
+            elif entry.state == "done":
+                done += entry.until >= hour
+            elif entry.state == "dead":
+                why = layout.failure(entry)
+                failures[(why.error.splitlines() or [""])[0][:REASON] if why else "unknown"] += 1
+    except (DirQueueError, OSError) as problem:
+        error = str(problem)
+    age = None if oldest is None else max(0.0, (now - oldest) / 1_000_000)
+    yield (path, *counts.values(), age, put, done, json.dumps(failures), error)

@@ -1,0 +1,56 @@
+"""What `format("dirqueue")` means to Spark.
+
+Layer: edges.  Registered by the package pyspark_dirqueue, which Spark finds by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from .read import Reader
+    from .stream_sink import StreamWriter
+    from .stream_source import StreamReader
+    from .write import BatchWriter
+
+
+class DefaultSource(DataSource):
+    """A queue as a table. Each half is imported when it is needed: Spark looks at this class in many processes."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._given = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "dirqueue"
+
+    def schema(self) -> StructType:
+        from .columns import read_schema
+
+        return read_schema(pieces=self._given.get("pieces", "false").lower() == "true")
+
+    def reader(self, schema: StructType) -> Reader:
+        from .read import Reader
+
+        return Reader(self._given, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from .write import BatchWriter
+
+        return BatchWriter(self._given, schema, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        from .stream_source import StreamReader
+
+        return StreamReader(self._given, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        from .stream_sink import StreamWriter
+
+        return StreamWriter(self._given, schema, overwrite=overwrite)

@@ -1,0 +1,159 @@
+"""Writing a table to a queue: executors write parts, one rename shows all of it.
+
+Layer: edges.  Touches: batches (see layouts/native/batch.py).
+Invariant: abort never undoes a commit point: Spark calls it even after a commit that raised.
+Crash: see batch.py; a task attempt that dies leaves a part that nobody names, and the commit removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from dirqueue.errors import Full, SettingsError
+from dirqueue.layouts.native import batch
+from dirqueue.names import MAX_PRIORITY, new_id
+from dirqueue.queue import too_large
+from dirqueue.settings import Settings, check_seconds
+
+from .columns import bodies_of, check_write
+from .opening import WRITE, Options, open_queue
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task attempt wrote."""
+
+    staging: str
+    parts: list[str] = field(default_factory=list)
+    count: int = 0
+    app: str = ""
+
+
+def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterator[Any]) -> Written:
+    """Write the rows of one task attempt; all of it goes again if it fails."""
+    native = open_queue(queue, create=True, **settings).native
+    writer = batch.Writer(native.home, native.settings, staging)
+    try:
+        for each in rows:
+            _write_rows(writer, native.settings, each)
+        parts = writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+    return Written(staging, parts, writer.count)
+
+
+def _write_rows(writer: batch.Writer, settings: Settings, rows: Any) -> None:
+    """Write one Arrow batch, each priority to parts of its own."""
+    bodies = bodies_of(rows)
+    limit = settings.max_size
+    if limit and bodies and max(map(len, bodies)) > limit:
+        raise too_large(max(map(len, bodies)), limit)
+    columns = rows.schema.names
+    delays = [_delay(each) for each in rows.column("delay").to_pylist()] if "delay" in columns else None
+    if "priority" not in columns:
+        writer.add(bodies, settings.default_priority if settings.priorities else None, delays)
+        return
+    by_priority: dict[int | None, list[int]] = {}
+    for index, priority in enumerate(rows.column("priority").to_pylist()):
+        by_priority.setdefault(_priority(priority, settings), []).append(index)
+    for priority, chosen in by_priority.items():
+        some = None if delays is None else [delays[index] for index in chosen]
+        writer.add([bodies[index] for index in chosen], priority, some)
+
+
+def _priority(priority: int | None, settings: Settings) -> int | None:
+    if not settings.priorities:
+        if priority is None:
+            return None
+        raise SettingsError(
+            f"priority={priority} needs a queue with priorities: Queue.create(path, priorities=True) makes one"
+        )
+    if priority is None:
+        return settings.default_priority
+    if not 1 <= priority <= MAX_PRIORITY:
+        raise SettingsError(f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {priority}")
+    return priority
+
+
+def _delay(delay: Any) -> float:
+    return check_seconds("delay", float(delay)) if delay else 0.0
+
+
+def commit_parts(
+    queue: str,
+    settings: dict[str, Any],
+    messages: Sequence[Written | None],
+    identity: batch.Identity | None,
+) -> None:
+    """Show what the winning attempts wrote."""
+    written = [message for message in messages if message is not None]
+    if not written:
+        return
+    native = open_queue(queue, create=True, **settings).native
+    parts = [part for message in written for part in message.parts]
+    total = sum(message.count for message in written)
+    limit = native.settings.max_messages
+    repeated = identity is not None and batch.newest(native.home, identity.app) >= identity.version
+    if limit and not repeated and native.count() + total > limit:
+        raise Full(f"{queue!r} has no room for {total} messages: max_messages={limit}", path=queue)
+    batch.commit(native.home, native.settings, written[0].staging, parts, identity)
+
+
+def abort_parts(queue: str, settings: dict[str, Any], staging: str) -> None:
+    """Remove what the attempts of a failed job wrote."""
+    home = open_queue(queue, create=True, **settings).layout.home
+    batch.abort(home, staging)
+
+
+def sync_setting(options: Options) -> dict[str, Any]:
+    """Return the setting that a writer may choose."""
+    return {} if options.text("sync") is None else {"sync": options.flag("sync", default=True)}
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One `save()`. Pickled: the same staging directory reaches every task, the commit and the abort."""
+
+    def __init__(self, given: dict[str, str], schema: StructType, *, overwrite: bool) -> None:
+        options = Options(given, WRITE)
+        refuse_overwrite(overwrite=overwrite)
+        check_write(schema)
+        self._queue = options.path()
+        self._settings = sync_setting(options)
+        self._staging = new_id()
+        self._identity = _identity(options)
+        open_queue(self._queue, create=True, **self._settings).native  # noqa: B018 - refused here, not in a task
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        return write_parts(self._queue, self._settings, self._staging, iterator)
+
+    def commit(self, messages: list[Any]) -> None:
+        commit_parts(self._queue, self._settings, messages, self._identity)
+
+    def abort(self, messages: list[Any]) -> None:
+        abort_parts(self._queue, self._settings, self._staging)
+
+
+def refuse_overwrite(*, overwrite: bool) -> None:
+    """A queue is appended to."""
+    if overwrite:
+        raise SettingsError(
+            'mode("overwrite") would delete messages that others are working on: use mode("append"), and '
+            "Queue(path).flush() if everything is to go"
+        )
+
+
+def _identity(options: Options) -> batch.Identity | None:
+    app, version = options.text("txnAppId"), options.whole("txnVersion", 0)
+    if (app is None) != (version is None):
+        raise SettingsError("txnAppId and txnVersion go together: give both, or none")
+    if app is None or version is None:
+        return None
+    identity = batch.Identity(app, version)
+    batch.check_identity(identity)
+    return identity

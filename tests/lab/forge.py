@@ -1,0 +1,179 @@
+"""Kill or trip a real process at its n-th call of a kind, cheaply: strace on a server that forks.
+
+The server has imported everything already and does nothing but fork a child for each job, so the children's calls are
+the calls of the work itself. strace is attached to the server for one point ("the 3rd rename") and follows the
+children; it counts for each of them anew. A point costs milliseconds instead of the start of an interpreter.
+
+Traps: `--seccomp-bpf` silently drops the signal, so it is not used and every kill is verified by the wait status.
+`retval=` lies about short writes, so those are made with RLIMIT_FSIZE instead (see `short`).
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+#: Calls by which a process changes or reads a directory tree; the n-th of each is a point.
+CALLS = tuple(
+    "openat write fsync close renameat renameat2 rename linkat unlinkat mkdirat newfstatat fstat getdents64 read "
+    "utimensat fallocate syncfs ftruncate lseek flock".split()
+)
+ERRORS = ("ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES", "ESTALE", "EINTR", "ENOMEM", "EROFS", "EPERM")
+#: A child that takes longer hangs.
+HANG = 30.0
+
+
+class Forge:
+    """A forking server and the strace on it. Use as a context manager."""
+
+    def __init__(self, module):
+        self._module = module
+        self._tracer = None
+
+    def __enter__(self):
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        tests = str(Path(__file__).resolve().parent.parent)
+        env = os.environ | {"PYTHONPATH": os.pathsep.join([tests, *filter(None, sys.path)])}
+        command = [sys.executable, "-m", "lab.forge", self._module, str(there.fileno())]
+        self._server = subprocess.Popen(
+            command, env=env, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        there.close()
+        self._socket = here
+        self._hear(60.0)  # it has imported everything
+        return self
+
+    def __exit__(self, *_):
+        self.calm()
+        self._socket.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.wait(10)
+
+    def _hear(self, patience):
+        if not select.select([self._socket], [], [], patience)[0]:
+            raise TimeoutError
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise OSError("the forge went out")
+        return json.loads(data)
+
+    # --- strace ------------------------------------------------------------------------------------------
+
+    def arm(self, call, number, fault):
+        """From now on each child meets `fault` ("signal=SIGKILL", "error=EIO") at its `number`-th such call."""
+        self.calm()
+        self._trace(f"trace={call}", f"inject={call}:{fault}:when={number}")
+
+    def count(self, run):
+        """Return how often each call is made by each child that `run()` makes: a list of dicts."""
+        log = Path(os.environ.get("TMPDIR", "/tmp")) / f"forge-{os.getpid()}.trace"
+        self._trace(f"trace={','.join(CALLS)}", output=str(log))
+        try:
+            run()
+        finally:
+            self.calm()
+        counts = {}
+        for line in log.read_text(errors="replace").splitlines():
+            pid, _, rest = line.partition(" ")
+            name = rest.strip().partition("(")[0]
+            if name in CALLS:
+                counts.setdefault(int(pid), {}).setdefault(name, 0)
+                counts[int(pid)][name] += 1
+        log.unlink()
+        return counts
+
+    def _trace(self, *expressions, output="/dev/null"):
+        command = ["strace", "-f", "-p", str(self._server.pid), "-o", output]
+        for each in expressions:
+            command += ["-e", each]
+        self._tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self._until("attached")
+
+    def _until(self, word):
+        deadline = time.monotonic() + 30.0
+        while time.monotonic() < deadline:
+            if select.select([self._tracer.stderr], [], [], 1.0)[0]:
+                line = self._tracer.stderr.readline()
+                if word in line:
+                    return
+                if not line:
+                    break
+        raise OSError(f"strace did not attach (status {self._tracer.poll()})")
+
+    def calm(self):
+        """Detach strace."""
+        if self._tracer is not None:
+            self._tracer.send_signal(signal.SIGINT)
+            self._tracer.communicate(timeout=30)
+            self._tracer = None
+
+    # --- jobs --------------------------------------------------------------------------------------------
+
+    def run(self, job, **arguments):
+        """Fork a child that does `job`; return (how it ended, what it said): "killed", "done", "hung" or a number."""
+        self._socket.send(json.dumps({"job": job, **arguments}).encode())
+        said, pid, hung = [], 0, False
+        while True:
+            try:
+                word = self._hear(HANG)
+            except TimeoutError:
+                if hung or not pid:
+                    raise
+                hung = True
+                os.kill(pid, signal.SIGKILL)
+                continue
+            if "pid" in word:
+                pid = word["pid"]
+            elif "status" in word:
+                status = word["status"]
+                if hung:
+                    return "hung", said
+                if os.WIFSIGNALED(status):
+                    return "killed" if os.WTERMSIG(
+                        status
+                    ) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}", said
+                code = os.waitstatus_to_exitcode(status)
+                return "done" if code == 0 else code, said
+            else:
+                said.append(word["say"])
+
+
+def serve(module, fd):
+    """The server: nothing here may make one of the calls that are counted."""
+    import importlib
+
+    jobs = importlib.import_module(module)
+    with contextlib.suppress(AttributeError):
+        jobs.prepare_server()
+    line = socket.socket(fileno=fd)
+    line.send(b"{}")
+    while data := line.recv(1 << 16):
+        order = json.loads(data)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                limit = order.pop("short", None)
+                if limit is not None:
+                    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+                jobs.do(
+                    order.pop("job"), lambda *what: line.send(json.dumps({"say": what}).encode()), **order
+                )
+                code = 0
+            finally:
+                os._exit(code)
+        line.send(json.dumps({"pid": pid}).encode())
+        line.send(json.dumps({"status": os.waitpid(pid, 0)[1]}).encode())
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))
