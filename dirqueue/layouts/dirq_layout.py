@@ -5,7 +5,7 @@ Invariant: an element is removed only by who locked it and finds its lock as it 
 Crash: a lock is left, which others honour until its time plus the queue's `lease` is over.
 
 A lock of dirq says when it was taken, not when it ends: how long it is honoured is up to whoever looks. Here that
-is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for longer or shorter moves the time of the lock.
+is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for longer or shorter moves the lock's time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LACKS = {
     "delay": "an element of dirq is visible as soon as it is there",
     "priority": "dirq orders by the time in the name alone",
     "attempts": f"there is no place to count deliveries: {_NO_PLACE}",
-    "batch": "elements of dirq become visible one by one",
+    "batch": "elements of dirq become visible one by one: put_many puts one after the other",
     "dead": f"there is no place for dead messages: {_NO_PLACE}",
     "done": f"there is no place for done messages: {_NO_PLACE}",
     "fencing": "a lock of dirq has no owner; it is known by its time, which is looked at just before each change",
@@ -91,7 +91,10 @@ class DirqLayout(Foreign):
                 lock.acquire()
                 try:
                     if not cursor.fill(now):
-                        return None
+                        if not self._made_again():
+                            return None
+                        cursor.refresh()
+                        continue
                     name = cursor.run.pop()
                 finally:
                     lock.release()
@@ -170,7 +173,7 @@ class DirqLayout(Foreign):
         return Entry(held.id, "leased", held.place, dirq_names.micros(held.id), held.until, 1, held.token)
 
     def hold(self, handle: str) -> Held:
-        name, _, token = handle.partition("@") if isinstance(handle, str) else ("", "", "")
+        name, _, token = handle.partition("@")
         if not dirq_names.NAME.fullmatch(name) or not _TOKEN.fullmatch(token):
             raise bad_handle(handle)
         held = Held(name, handle, 0, 0, 1, token)

@@ -100,7 +100,7 @@ class DirqNormal(DirqLayout):
         try:
             held.data = self._join(name, files)
         except CodecError:
-            # There is no place for dead messages: say so, and leave it alone for a while, so that others get their turn.
+            # There is no place for dead messages: say so, and leave it alone for a while, so that others come through.
             self.retry(held, self.settings.max_backoff, None)
             raise
         return held

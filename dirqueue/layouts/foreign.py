@@ -43,10 +43,14 @@ class Foreign:
     def _self(self: Self) -> Layout:
         return cast("Layout", self)
 
+    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+        raise NotImplementedError
+
     def put_many(
         self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
     ) -> list[str]:
-        refuse(self._self(), "batch", "show many messages at once; put() them one by one")
+        """Put one after the other: what is put before an error stays put."""
+        return [self.put(body) for body in bodies]
 
     def bury(self, held: Held, reason: str) -> None:
         refuse(self._self(), "dead", "keep a dead message; ack it, or put it into another queue first")
@@ -67,6 +71,10 @@ class Foreign:
         """Open the directory again if the queue object was closed."""
         if self.home.fd < 0:
             self.home.need()
+
+    def _made_again(self) -> bool:
+        """Whether the directory we have open was removed, and there is another at its path now."""
+        return fs.fstat(self.home.fd).st_nlink == 0 and self.home.reopen()
 
     def load(self, place: str) -> bytes:
         self._open()

@@ -73,7 +73,7 @@ class Vsqs(Foreign):
         "delay": "a message of VSQS is ready as soon as it is there",
         "priority": "VSQS orders by the time in the name alone",
         "attempts": f"there is no place to count deliveries: {_NO_PLACE}",
-        "batch": "messages of VSQS become visible one by one",
+        "batch": "messages of VSQS become visible one by one: put_many puts one after the other",
         "dead": f"there is no place for dead messages: {_NO_PLACE}",
         "done": f"there is no place for done messages: {_NO_PLACE}",
         "fencing": "a lease is known by the time it ends, and programs of VSQS delete by id, whoever holds it",
@@ -210,7 +210,10 @@ class Vsqs(Foreign):
                 lock.acquire()
                 try:
                     if not cursor.fill(now):
-                        return None
+                        if not self._made_again():
+                            return None
+                        cursor.refresh()
+                        continue
                     text = cursor.run.pop()
                 finally:
                     lock.release()
@@ -314,7 +317,7 @@ class Vsqs(Foreign):
         return Entry(held.id, "leased", held.place, micros(held.id), held.until, 1, held.token)
 
     def hold(self, handle: str) -> Held:
-        name = parse(handle) if isinstance(handle, str) else None
+        name = parse(handle)
         if name is None or name.until <= 0:
             raise bad_handle(handle)
         held = Held(name.id, handle, 0, name.until, 1, handle[len(name.id) + 1 :])
