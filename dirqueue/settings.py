@@ -84,7 +84,7 @@ MAX_SECONDS = 100 * 365.25 * 86400
 def check_seconds(name: str, value: object, *, above: bool = False) -> float:
     """Return a duration given as an argument, if it can be one."""
     kind = type(value)
-    if (kind is float or kind is int) and (0 < value or not above) and 0 <= value <= MAX_SECONDS:  # type: ignore[operator]
+    if (kind is float or kind is int) and (value > 0 or not above) and 0 <= value <= MAX_SECONDS:  # type: ignore[operator]
         return value  # type: ignore[return-value] # the quick way, on the path of every message
     _number(0, above=above)(name, value)
     if value > MAX_SECONDS:  # type: ignore[operator]

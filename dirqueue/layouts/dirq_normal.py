@@ -66,15 +66,18 @@ class DirqNormal(DirqLayout):
     def put_path(
         self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
     ) -> str:
-        """Copy a file in and remove it: an element is a directory, so a rename cannot make one."""
+        """Link a file in and remove its old name; where bodies are JSON, write what it holds."""
+        source = os.path.abspath(path)
         try:
-            check_file(path, self.settings)
-            data = fs.read_file(os.path.abspath(path), -1)
+            check_file(source, self.settings)
+            if self.schema.plain:
+                name = self.store.add_file(self.store.keys[0], source)
+            else:
+                name = self.put(fs.read_file(source, -1))
+            # CRASH: the element and the file are both there; nothing is lost.
+            fs.unlink(source)
         except OSError as error:
             raise self._failed(f"put the file {path!r} into", error) from error
-        name = self.put(data)
-        # CRASH: the element and the file are both there; nothing is lost.
-        fs.unlink(path)
         return name
 
     # --- consumers -----------------------------------------------------------------------------------------
@@ -93,6 +96,9 @@ class DirqNormal(DirqLayout):
                 return None
             until = renewed[1] + self._lease
         held = Held(name, f"{name}@{token}", now, until, 1, token)
+        if self.schema.plain:
+            self._cursor.not_before(name, until)
+            return held if self._read_plain(held) else None
         files = store.read(name, self.schema.types)
         if len(files) < len(self.schema.types) and not store.ours(name, token):
             return None  # RACE: a late holder removed it while we read, so this is not all of it
@@ -105,10 +111,28 @@ class DirqNormal(DirqLayout):
             raise
         return held
 
+    def _read_plain(self, held: Held) -> bool:
+        """Read the one piece, unless it is long; whether it is there."""
+        try:
+            fd = fs.open(f"{held.id}/{self.store.keys[0]}", fs.READ, dir_fd=self.home.fd)
+        except FileNotFoundError:
+            if not self.store.ours(held.id, held.token):
+                return False  # RACE: a late holder removed it
+            self.retry(held, self.settings.max_backoff, None)
+            self._join(held.id, {})
+            return False
+        try:
+            data = fs.read(fd, fs.CHUNK)
+        finally:
+            fs.close(fd)
+        if len(data) < fs.CHUNK:
+            held.data = data
+        return True
+
     def _join(self, name: str, files: dict[str, bytes]) -> bytes:
         try:
             return self.schema.join(files)
-        except (ValueError, StopIteration) as error:
+        except ValueError as error:
             raise CodecError(
                 f"the element {name} does not fit the schema: {error}", message_id=name
             ) from error

@@ -114,7 +114,9 @@ class Schema:
     def join(self, files: Mapping[str, bytes]) -> bytes:
         """Return the files of an element as one body."""
         if self.plain:
-            return next(iter(files.values()))
+            for data in files.values():
+                return data
+            raise ValueError(f"missing data file: {self.mandatory[0]}")
         told = {
             key: base64.b64encode(value).decode() if isinstance(value, bytes) else value
             for key, value in self.element(files).items()
