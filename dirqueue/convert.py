@@ -170,7 +170,7 @@ class _Conversion:
         """Finish what a crash left between the two queues."""
         for name in fs.names_in(self.moving, -1):
             copy = os.path.join(self.moving, name)
-            entry = source._layout.find(name.replace("-", "/"))
+            entry = source._layout.find(name.replace("-", "/"))  # noqa: SLF001 - an id that may be gone
             if entry is not None and entry.state in _LIVE:
                 fs.unlink(copy)  # the old queue has it still
             elif fs.stat(copy).st_nlink > 1:
@@ -212,7 +212,8 @@ def _remove(path: str) -> None:
 def _lacks(layout: str) -> dict[str, str]:
     from dirqueue.layouts import layout_class
 
-    return layout_class(layout).lacks
+    lacks: dict[str, str] = layout_class(layout).lacks
+    return lacks
 
 
 def _umask() -> int:

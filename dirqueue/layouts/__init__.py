@@ -53,16 +53,16 @@ def open_layout(home: Home, settings: Settings, given: Container[str] = ()) -> L
     if name in _DEFAULTS:
         usual = {key: value for key, value in _DEFAULTS[name].items() if key not in given}
         settings = dataclasses.replace(settings, **usual)
-    return layout_class(name)(home, settings)
+    layout: Layout = layout_class(name)(home, settings)
+    return layout
 
 
-def layout_class(name: str) -> type[Layout]:
+def layout_class(name: str) -> Any:
     """Return the class of a layout."""
     if name not in _MODULES:
         raise SettingsError(f"layout must be one of {', '.join(_MODULES)}, not {name!r:.60}")
     module, cls = _MODULES[name]
-    found: type[Layout] = getattr(importlib.import_module(module), cls)
-    return found
+    return getattr(importlib.import_module(module), cls)
 
 
 def detect(home: Home) -> str:

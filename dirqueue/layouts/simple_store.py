@@ -133,9 +133,9 @@ class SimpleStore(Store):
         A file whose time is younger than `fresh_ns` needs no touch. `shift_ns` moves the time of the lock, so that
         others honour it for longer or shorter than they would.
         """
-        home = self.home
+        top = self.home.fd
         try:
-            fd = fs.open(name, fs.READ, dir_fd=home.fd)
+            fd = fs.open(name, fs.READ, dir_fd=top)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -144,7 +144,7 @@ class SimpleStore(Store):
             raise
         try:
             facts = fs.fstat(fd)
-            if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and fs.exists(name + LOCK, home.fd)):
+            if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and fs.exists(name + LOCK, top)):
                 fs.close(fd)
                 return None
             old = not fresh_ns or facts.st_mtime_ns < time.time_ns() - fresh_ns
@@ -152,7 +152,9 @@ class SimpleStore(Store):
                 # RACE: a purge that sees our link with the element's old time would take it away at once (all dirq
                 # implementations link first and touch later), so the touch comes first.
                 self._touch_trying(fd)
-            if not self._link(name):
+            try:
+                fs.link(name, name + LOCK, src_dir_fd=top, dst_dir_fd=top, follow_symlinks=False)
+            except (FileExistsError, FileNotFoundError):
                 fs.close(fd)
                 return None
             if old or shift_ns:

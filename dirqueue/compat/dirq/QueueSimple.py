@@ -15,6 +15,8 @@ from dirqueue.layouts.simple_store import SimpleStore
 
 TEMPORARY_SUFFIX = TEMPORARY
 LOCKED_SUFFIX = LOCK
+#: An element written so many nanoseconds ago is locked without a touch: its own time is as good.
+FRESH_NS = 30 * 10**9
 
 
 class QueueSimple(QueueBase):
@@ -75,7 +77,7 @@ class QueueSimple(QueueBase):
 
     def lock(self, name: str, permissive: bool = True) -> bool:
         """Lock an element; False, or with permissive=False an OSError, if somebody has it or it is gone."""
-        taken = self._store.take(self._checked(name), 0)
+        taken = self._store.take(self._checked(name), FRESH_NS)
         if taken is None:
             if permissive:
                 return False
