@@ -13,7 +13,6 @@ import errno
 import itertools
 import os
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from dirqueue import fs, names
@@ -21,7 +20,6 @@ from dirqueue.clock import seconds
 from dirqueue.home import Home
 from dirqueue.names import (
     ACKED,
-    BATCH,
     CONTAINERS,
     DELAYED,
     ERROR_NEW,
@@ -75,18 +73,12 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Not thread-safe: its layout holds a lock."""
 
-    def __init__(
-        self,
-        home: Home,
-        settings: Settings,
-        forget: Callable[[str], None],
-        tidy: Callable[[str, list[names.Name]], object],
-    ) -> None:
+    def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
         self._margin = seconds(settings.margin)
         self._order = settings.order
-        self._forget = forget
-        self._tidy = tidy
+        #: What a crash left and is stale by its id: (directory, names), for the layout to remove in passing.
+        self.leftovers: list[tuple[str, list[names.Name]]] = []
         self._stale_after = seconds(settings.stale)
         #: The names to try now, and the directory they are in; until when the snapshot is good.
         self.prefix = ""
@@ -191,8 +183,6 @@ class Cursor:
         id, _, kind = name.rpartition("/")[2].partition(".")
         if kind == SLICE and now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
             return
-        if kind == BATCH:
-            self._forget(name)
         if fs.remove_directory(name, self._home.fd) and "/" in name:
             self._remove(name.rpartition("/")[0] + "/", now)
 
@@ -285,8 +275,7 @@ class Cursor:
             ready = [name for name in ready if names.parse(name)]
         leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
         if leftovers:
-            # A little of what purge does, in passing: cron is a comfort, not a need.
-            self._tidy(prefix, leftovers[:TIDY])
+            self.leftovers = [(prefix, leftovers[:TIDY])]
         due, containers, soonest = self._due(others, now)
         return View(ready + due if due else ready, containers, soonest, bare)
 
