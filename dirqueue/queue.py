@@ -35,10 +35,6 @@ class Queue(Upkeep[T]):
 
     @overload
     def __init__(
-        self: Queue[bytes], path: str | os.PathLike[str], *, create: bool = ..., **settings: Any
-    ) -> None: ...
-    @overload
-    def __init__(
         self: Queue[str],
         path: str | os.PathLike[str],
         *,
@@ -57,6 +53,10 @@ class Queue(Upkeep[T]):
     @overload
     def __init__(
         self: Queue[Any], path: str | os.PathLike[str], *, codec: str, create: bool = ..., **settings: Any
+    ) -> None: ...
+    @overload  # last: its settings would take a codec for one of theirs
+    def __init__(
+        self: Queue[bytes], path: str | os.PathLike[str], *, create: bool = ..., **settings: Any
     ) -> None: ...
 
     def __init__(

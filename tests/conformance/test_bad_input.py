@@ -50,6 +50,7 @@ def test_a_handle_that_cannot_be(native, handle):
 @pytest.mark.parametrize("delay", [-1, -0.001, float("nan"), float("inf"), "1", None, True, 1e300, [], ""])
 def test_a_delay_that_cannot_be(queue, tmp_path, delay):
     """Nothing is put, nothing is made."""
+
     def many(body, delay):
         if "batch" in queue._layout.lacks:
             return queue.put(body, delay=delay)
