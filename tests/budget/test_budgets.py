@@ -104,7 +104,7 @@ from dirqueue import Empty, Queue
 queue = Queue(sys.argv[1], sync=False)
 queue.put(b"x")
 if sys.argv[2] == "drained":
-    queue.put_many(b"x" for _ in range(20000))
+    queue.put_many(b"x" for _ in range(6000))
 for lease in queue.consume(timeout=0):
     lease.ack()
 import time
@@ -256,7 +256,7 @@ def test_only_fs_touches_the_disk(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.value.id == "os" and node.attr in FORBIDDEN:
                 stray.append((node.lineno, f"os.{node.attr}"))
-            if node.value.id in ("shutil", "pathlib"):
+            if node.value.id in ("shutil", "pathlib") and node.attr != "which":
                 stray.append((node.lineno, f"{node.value.id}.{node.attr}"))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
             stray.append((node.lineno, "open()"))

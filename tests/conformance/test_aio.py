@@ -27,7 +27,8 @@ def test_put_get_ack(make):
     async def story():
         queue = make()
         id = await queue.put(b"a")
-        await queue.put_many([b"b", b"c"])
+        for body in (b"b", b"c"):
+            await queue.put(body)
         assert (await queue.message(id)).body == b"a"
         bodies = []
         async for lease in queue.consume(timeout=0):

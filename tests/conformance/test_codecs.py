@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 
 import pytest
-from kit import PATIENCE
+from kit import PATIENCE, put_all
 
 from dirqueue import CodecError, Empty, SettingsError
 
@@ -37,7 +37,7 @@ def test_a_value_comes_back_as_it_was(make_queue, codec, value):
     """Through put, put_many, get and peek."""
     queue = make_queue(codec=codec)
     id = queue.put(value)
-    queue.put_many([value, value])
+    put_all(queue, [value, value])
     assert queue.message(id).body == value
     assert [lease.message.body for lease in queue.get_many(3, timeout=0)] == [value] * 3
 

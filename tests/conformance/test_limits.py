@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from kit import PATIENCE, drain, files
+from kit import PATIENCE, drain, files, put_all
 
 from dirqueue import Full, MessageTooLarge, SettingsError
 
@@ -60,8 +60,9 @@ def test_waiting_for_room_burns_no_cpu(make_queue):
     assert time.thread_time() - cpu < 0.5
 
 
-def test_a_batch_fits_or_does_not(make_queue):
+def test_a_batch_fits_or_does_not(make_queue, needs):
     """put_many counts all of them, and one that never fits is refused at once."""
+    needs("batch")
     queue = make_queue(max_messages=3)
     queue.put_many([b"a", b"b"], timeout=0)
     with pytest.raises(Full):
@@ -81,7 +82,7 @@ def test_a_large_body_is_refused(make_queue, tmp_path):
     file.write_bytes(b"x" * 11)
     for put in (
         lambda: queue.put(b"x" * 11),
-        lambda: queue.put_many([b"small", b"x" * 11]),
+        lambda: put_all(queue, [b"x" * 11, b"small"]),
         lambda: queue.put_path(file),
     ):
         with pytest.raises(ValueError, match="11 bytes") as caught:
