@@ -65,7 +65,9 @@ def everything(*prefixes):
 
 
 @pytest.mark.parametrize("layout", ["dirq-simple", "dirq-normal", "vsqs"])
-@pytest.mark.parametrize(("producer", "consumer"), [("", "our-"), ("our-", "")], ids=["theirs-ours", "ours-theirs"])
+@pytest.mark.parametrize(
+    ("producer", "consumer"), [("", "our-"), ("our-", "")], ids=["theirs-ours", "ours-theirs"]
+)
 def test_what_one_puts_the_other_gets(crew, layout, producer, consumer):
     """Messages go through in both directions, whole."""
     crew.start(producer + layout, "produce", "p", COUNT)

@@ -306,9 +306,8 @@ def test_a_put_within_one_tick_of_the_directorys_time_is_seen(make):
 
     other.put(b"second")  # the directory changes right now
     drain(other)
-    with replaced(fs, scandir=scandir) as real:
-        with pytest.raises(Empty):
-            queue.get(timeout=0)
+    with replaced(fs, scandir=scandir) as real, pytest.raises(Empty):
+        queue.get(timeout=0)
     assert state
     assert queue.get(timeout=0).message.body == b"late"
 
