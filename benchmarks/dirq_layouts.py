@@ -1,8 +1,9 @@
+# ruff: noqa: ANN, ARG001
 """What the dirq layouts cost: against the bare system calls, and against dirq 1.8.
 
     python benchmarks/dirq_layouts.py [--messages 2000] [--rounds 9] [--big 100000]
 
-CPU seconds (user + system) of the thread. Each round measures every contender once, in a new random order, on tmpfs and
+CPU of the thread. Each round measures every contender once, in a new random order, on tmpfs and
 (as root) on an ext4 with a journal in a loop-mounted file; the table shows the median of the rounds' ratios. The floor is
 a loop of bare os.* calls: what the format itself asks for, nothing else.
 """

@@ -22,6 +22,7 @@ from dirqueue.layouts.base import Held
 from dirqueue.layouts.dirq_cursor import Cursor
 from dirqueue.layouts.dirq_layout import DirqLayout
 from dirqueue.layouts.dirq_simple import check_file
+from dirqueue.layouts.dirq_store import GRACE
 from dirqueue.layouts.foreign import moved_on
 from dirqueue.layouts.normal_store import OBSOLETE, TEMPORARY, NormalStore
 from dirqueue.layouts.schema import DEFAULT, Schema
@@ -44,6 +45,7 @@ class DirqNormal(DirqLayout):
         except ValueError as error:
             raise SettingsError(str(error)) from None
         self.store = self._locks = NormalStore(home, sync=settings.sync, maxelts=settings.maxelts)
+        self.store.grace = GRACE
         self.store.keys = tuple(self.schema.types)
         self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
 

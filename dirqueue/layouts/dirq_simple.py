@@ -16,6 +16,7 @@ from dirqueue.layouts import dirq_names
 from dirqueue.layouts.base import Held, lost
 from dirqueue.layouts.dirq_cursor import Cursor
 from dirqueue.layouts.dirq_layout import DirqLayout
+from dirqueue.layouts.dirq_store import GRACE
 from dirqueue.layouts.foreign import moved_on
 from dirqueue.layouts.simple_store import SECOND_NS, TRYING_NS, SimpleStore
 from dirqueue.message import Entry
@@ -33,6 +34,7 @@ class DirqSimple(DirqLayout):
     def __init__(self, home: Home, settings: Settings) -> None:
         super().__init__(home, settings)
         self.store = self._locks = SimpleStore(home, sync=settings.sync, granularity=settings.granularity)
+        self.store.grace = GRACE
         self._fresh_ns = int(self._lease * FRESH) * 1000
         self._cursor = Cursor(self.store, self.store.look, self._ends, settings.order)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from dirqueue import fs
 from dirqueue.home import Home
-from dirqueue.layouts.dirq_names import element, elements
+from dirqueue.layouts.dirq_names import DIRECTORY, element, elements
 from dirqueue.layouts.dirq_store import TRIES, Store, taken
 from dirqueue.layouts.schema import KEY, LOCKED
 
@@ -310,8 +310,14 @@ class NormalStore(Store):
     def discard(self, directory: str, keys: tuple[str, ...] = ()) -> bool:
         """Remove a staged or obsolete element; whether all of it went. What is not dirq's stays."""
         fd = self.home.fd
-        for key in keys:
-            fs.discard(f"{directory}/{key}", fd)
+        try:
+            for key in keys:
+                fs.unlink(f"{directory}/{key}", dir_fd=fd)
+            fs.rmdir(f"{directory}/{LOCKED}", dir_fd=fd)
+            fs.rmdir(directory, dir_fd=fd)
+            return True
+        except OSError:
+            pass  # a piece that is optional, an element without a lock, or somebody else at it
         for _ in range(3):
             # RACE: others may lock, unlock or purge it meanwhile: what they did need not be done.
             try:
@@ -338,12 +344,11 @@ class NormalStore(Store):
         fd = self.home.fd
         links = self._counts_links()
         total = 0
-        for where in self.directories():
-            facts = fs.stat(where, dir_fd=fd) if links else None
-            if facts is not None and facts.st_nlink >= 2:
-                total += facts.st_nlink - 2
-            else:
-                total += len(self.elements(where))
+        for where in fs.names_in(".", fd):
+            if len(where) != 8 or not DIRECTORY.fullmatch(where):
+                continue
+            inside = fs.stat(where, dir_fd=fd).st_nlink - 2 if links else -1
+            total += inside if inside >= 0 else len(self.elements(where))
         return total
 
     def _counts_links(self) -> bool:

@@ -339,7 +339,7 @@ class SimpleStore(Store):
                         fs.discard(spare, self.home.fd)
                         locks, left = locks + 1, left - 1
             if left == 0 and where != directories[-1]:
-                gone += fs.remove_directory(where, self.home.fd)
+                gone += self.remove_if_empty(where)
         return temporary, locks, gone
 
     def _older(self, name: str, limit_ns: int) -> bool:

@@ -136,7 +136,8 @@ def test_an_add_that_cannot_be_says_so(both, tmp_path, code):
 
 def test_text_never_overwrites_what_another_is_writing(both, tmp_path, monkeypatch):
     """Two adds that come upon the same name must end as two elements."""
-    one, two = (both.simple(str(tmp_path / "q"), rndhex=1) for _ in range(2))
+    one, two = (both.simple(str(tmp_path / "q"), rndhex=1, granularity=1 << 31) for _ in range(2))
+    one.add("zero")
     taken = "5" * 13 + "1"
     same = iter([taken, f"{1:013x}1", taken, *(f"{i:013x}1" for i in range(2, 100))])
     if both.real:
@@ -160,7 +161,7 @@ def test_text_never_overwrites_what_another_is_writing(both, tmp_path, monkeypat
     for name in one:
         assert one.lock(name)
         got.append(one.get(name))
-    assert sorted(got) == [b"one", b"two"]
+    assert sorted(got) == [b"one", b"two", b"zero"]
 
 
 def test_the_umask_of_the_process_stays(both, tmp_path):
