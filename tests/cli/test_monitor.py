@@ -118,14 +118,14 @@ def test_a_reader_that_goes_away_ends_it_quietly(spool, tmp_path):
 
 @pytest.mark.needs("tmux")
 def test_the_screen_in_a_real_terminal(spool, tmp_path):
-    """Queues, counts and rates are on the screen, a put is seen, a narrow window still fits, q ends it."""
+    """Queues and counts are on the screen, a put is seen, a narrow window fits whatever LINES says, q ends it."""
     terminal = ["tmux", "-L", f"dirqueue-test-{os.getpid()}", "-f", "/dev/null"]
     command = (
         f"{shlex.quote(sys.executable)} -m dirqueue monitor spool --interval 0.2; echo ended: $?; sleep 600"
     )
     subprocess.run(
         [*terminal, "new-session", "-d", "-s", "m", "-x", "150", "-y", "20", "sh", "-c", command],
-        cwd=tmp_path, check=True, timeout=60, env=clean_env(LC_ALL="C.UTF-8", TERM="screen"),
+        cwd=tmp_path, check=True, timeout=60, env=clean_env(LC_ALL="C.UTF-8", TERM="screen", COLUMNS="200", LINES="60"),
     )  # fmt: skip
 
     def screen():
