@@ -6,6 +6,7 @@ Everything is done relative to the descriptor, so a queue that is renamed while 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -39,7 +40,8 @@ class Home:
 
     def __del__(self) -> None:
         if self.fd >= 0:
-            fs.close_quietly(self.fd)
+            with contextlib.suppress(BaseException):  # whatever it is, nobody is left to tell
+                fs.close(self.fd)
 
     def find(self) -> bool:
         """Open the directory if it is there; whether it is."""

@@ -31,7 +31,8 @@ class Waiter:
 
     def __enter__(self) -> Self:
         home = self._layout.home
-        if home.fd >= 0 and not home.mount.remote and not self._for_room:
+        quiet = home.mount.remote or "watch" in self._layout.lacks if home.fd >= 0 else True
+        if not quiet and not self._for_room:
             self._inotify = _watch(home.path)
         return self
 

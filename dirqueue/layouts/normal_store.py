@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 
 from dirqueue import fs
 from dirqueue.home import Home
@@ -57,10 +58,28 @@ class NormalStore(Store):
 
     def add(self, files: dict[str, bytes]) -> str:
         """Write one element; return its name."""
+
+        def write(staging: str) -> None:
+            for key, data in files.items():
+                fs.create(f"{staging}/{key}", data, self.home.fd, sync=self.sync)
+                if self.umask is not None:
+                    self._chmod(f"{staging}/{key}", fs.FILE_MODE)
+
+        return self._add(write)
+
+    def add_file(self, key: str, source: str) -> str:
+        """Add an element whose one piece is a file of the same filesystem; the file stays, as a second name of it."""
+
+        def link(staging: str) -> None:
+            fs.link(source, f"{staging}/{key}", dst_dir_fd=self.home.fd, follow_symlinks=False)
+
+        return self._add(link)
+
+    def _add(self, write: Callable[[str], None]) -> str:
         if self.home.fd < 0:
             self.make()
         for _ in range(TRIES):
-            staging = self._stage(files)
+            staging = self._stage(write)
             if staging is None:
                 continue
             try:
@@ -72,7 +91,7 @@ class NormalStore(Store):
                 return name
         raise taken()
 
-    def _stage(self, files: dict[str, bytes]) -> str | None:
+    def _stage(self, write: Callable[[str], None]) -> str | None:
         """Write the files where nobody reads; None if the directory was taken away under us."""
         home = self.home
         staging = f"{TEMPORARY}/{element(self.digit)}"
@@ -81,16 +100,13 @@ class NormalStore(Store):
         except FileExistsError:
             return None
         except FileNotFoundError:
-            home.reopen()
+            home.remake()
             self.make()
             return None
         try:
             if self.umask is not None:
                 self._chmod(staging, fs.DIR_MODE)
-            for key, data in files.items():
-                fs.create(f"{staging}/{key}", data, home.fd, sync=self.sync)
-                if self.umask is not None:
-                    self._chmod(f"{staging}/{key}", fs.FILE_MODE)
+            write(staging)
             if self.sync:
                 home.sync(staging)
         except FileNotFoundError:

@@ -215,6 +215,9 @@ class SimFS:
                 fail(errno.ENOENT, path)
             found = where.entries[name] = self._new(stat.S_IFREG | mode)
             self._changed(where)
+            if flags & os.O_EXCL and self.lossy and self.scheduler.choose(2, "lost reply"):
+                self.lossy -= 1
+                fail(errno.EEXIST, path)
         elif flags & os.O_CREAT and flags & os.O_EXCL:
             fail(errno.EEXIST, path)
         if flags & os.O_DIRECTORY and not found.is_directory:

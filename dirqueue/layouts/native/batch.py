@@ -154,7 +154,7 @@ def settle(home: Home, written: Iterable[tuple[str, int]]) -> None:
     """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
     deadline = time.monotonic() + SETTLE_SECONDS
     for name, size in written:
-        while fs.size_of(name, home.fd) != size:
+        while fs.served_size(name, home.fd) != size:
             if time.monotonic() > deadline:
                 raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
             time.sleep(0.01)

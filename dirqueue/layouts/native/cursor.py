@@ -12,9 +12,7 @@ import bisect
 import errno
 import itertools
 import os
-import random
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from dirqueue import fs, names
@@ -22,7 +20,6 @@ from dirqueue.clock import seconds
 from dirqueue.home import Home
 from dirqueue.names import (
     ACKED,
-    BATCH,
     CONTAINERS,
     DELAYED,
     ERROR_NEW,
@@ -76,18 +73,12 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Not thread-safe: its layout holds a lock."""
 
-    def __init__(
-        self,
-        home: Home,
-        settings: Settings,
-        forget: Callable[[str], None],
-        tidy: Callable[[str, list[names.Name]], object],
-    ) -> None:
+    def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
         self._margin = seconds(settings.margin)
         self._order = settings.order
-        self._forget = forget
-        self._tidy = tidy
+        #: What a crash left and is stale by its id: (directory, names), for the layout to remove in passing.
+        self.leftovers: list[tuple[str, list[names.Name]]] = []
         self._stale_after = seconds(settings.stale)
         #: The names to try now, and the directory they are in; until when the snapshot is good.
         self.prefix = ""
@@ -121,6 +112,8 @@ class Cursor:
 
     def missed(self) -> None:
         """Somebody took the name first: they are working through here, so go on a little further."""
+        import random  # and hashlib with it: who is alone never needs it
+
         ahead = min(len(self.run) - 1, int(random.random() * JUMP))  # noqa: S311
         if ahead > 0:
             del self.run[-ahead:]
@@ -190,8 +183,6 @@ class Cursor:
         id, _, kind = name.rpartition("/")[2].partition(".")
         if kind == SLICE and now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
             return
-        if kind == BATCH:
-            self._forget(name)
         if fs.remove_directory(name, self._home.fd) and "/" in name:
             self._remove(name.rpartition("/")[0] + "/", now)
 
@@ -225,6 +216,8 @@ class Cursor:
         row = [Segment(name + "/", None) for name in self._ordered(view.containers)]
         if self._order == "random":
             row.append(Segment("", flat))
+            import random
+
             random.shuffle(row)
             return row
         flat.reverse()
@@ -246,6 +239,8 @@ class Cursor:
     def _ordered(self, run: list[str]) -> list[str]:
         """Sort so that the first to try is at the end."""
         if self._order == "random":
+            import random
+
             random.shuffle(run)
         elif len(set(map(len, run))) > 1 and len(set(map(_id_length, run))) > 1:
             run.sort(key=_order_key, reverse=self._order == "fifo")
@@ -280,8 +275,7 @@ class Cursor:
             ready = [name for name in ready if names.parse(name)]
         leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
         if leftovers:
-            # A little of what purge does, in passing: cron is a comfort, not a need.
-            self._tidy(prefix, leftovers[:TIDY])
+            self.leftovers = [(prefix, leftovers[:TIDY])]
         due, containers, soonest = self._due(others, now)
         return View(ready + due if due else ready, containers, soonest, bare)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import BinaryIO
@@ -94,6 +93,8 @@ class Looker:
 
     def failure(self, entry: Entry) -> Failure | None:
         """Return the reason kept beside a message."""
+        import json
+
         try:
             self.home.need()
             record = json.loads(fs.read_file(self._note(entry.place, entry.id), self.home.fd))
@@ -245,6 +246,8 @@ class Looker:
 
     def _write_note(self, note: str, error: str, leased: int) -> None:
         """Keep why it failed. A full disk must not keep a message from being given back, so this may fail."""
+        import json
+
         record = {"error": error, "at": self.home.clock.now(), "leased_at": leased or None}
         try:
             fs.replace_file(note, json.dumps(record).encode(), self.home.fd, sync=False)

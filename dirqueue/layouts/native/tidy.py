@@ -16,7 +16,6 @@ from dirqueue.clock import seconds
 from dirqueue.layouts.base import Purged
 from dirqueue.names import (
     ACKED,
-    BATCH,
     CONTAINERS,
     DELAYED,
     ERROR,
@@ -145,8 +144,6 @@ class _Purger:
         id, _, kind = path.rpartition("/")[2].partition(".")
         if kind == SLICE and self._now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
             return Purged()
-        if kind == BATCH:
-            self._layout.forget(path)
         removed = fs.remove_directory(path, self._fd)
         if removed and "/" in path:
             return Purged(directories=1) + self._empty(path.rpartition("/")[0])
