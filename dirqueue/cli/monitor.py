@@ -129,17 +129,27 @@ def _screen(watcher: Monitor, args: argparse.Namespace) -> int:
     from rich.live import Live
 
     console = Console()
+    _fit(console)
     with contextlib.suppress(KeyboardInterrupt), _keys() as pressed:
         looks = watcher.look()
         with Live(
             _view(watcher, looks, console, args), console=console, screen=True, auto_refresh=False
         ) as live:
             while True:
+                _fit(console)
                 live.update(_view(watcher, looks, console, args), refresh=True)
                 if pressed(args.interval):
                     break
                 looks = watcher.look()
     return Exit.OK
+
+
+def _fit(console: Any) -> None:
+    """Take the size that the terminal has now; one from the environment would never change."""
+    from rich.console import ConsoleDimensions
+
+    with contextlib.suppress(OSError):
+        console.size = ConsoleDimensions(*os.get_terminal_size(sys.stdout.fileno()))
 
 
 @contextlib.contextmanager
