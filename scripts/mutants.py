@@ -50,7 +50,9 @@ def try_one(patch, tests):
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:randomly", *tests]
         env = os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
         env.pop("TMPDIR", None)
-        done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=1800, check=False)
+        done = subprocess.run(
+            command, cwd=place, env=env, capture_output=True, text=True, timeout=1800, check=False
+        )
         if done.returncode not in (0, 1):
             print(done.stdout[-2000:], done.stderr[-2000:])
             return f"exit {done.returncode}"

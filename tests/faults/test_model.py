@@ -12,10 +12,14 @@ pytestmark = [pytest.mark.needs("spin", "gcc"), pytest.mark.timeout(600)]
 def check(place, *defines):
     """Return spin's verdict: (errors, states, whether the search was complete)."""
     place.mkdir()
-    subprocess.run(["spin", "-a", *defines, str(MODEL)], cwd=place, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        ["spin", "-a", *defines, str(MODEL)], cwd=place, check=True, capture_output=True, timeout=120
+    )
     command = ["gcc", "-O2", "-DSAFETY", "-o", "pan", "pan.c"]
     subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120)
-    done = subprocess.run(["./pan", "-m100000"], cwd=place, check=False, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        ["./pan", "-m100000"], cwd=place, check=False, capture_output=True, text=True, timeout=400
+    )
     errors = int(done.stdout.partition("errors: ")[2].split()[0])
     states = int(float(done.stdout.partition(" states, stored")[0].split()[-1]))
     return errors, states, "max search depth too small" not in done.stdout

@@ -61,7 +61,9 @@ class Worker:
         while not self.stopping:
             count += 1
             queue = self.dice.choice(self.queues)
-            bodies = [b"%d-%d-%d" % (self.number, count, each) for each in range(self.dice.choice((1, 1, 1, 4)))]
+            bodies = [
+                b"%d-%d-%d" % (self.number, count, each) for each in range(self.dice.choice((1, 1, 1, 4)))
+            ]
             for body in bodies:
                 self.say("trying", body)
             if len(bodies) == 1:
@@ -111,7 +113,14 @@ def run(place, seconds, *, paths=None, settings=None, progress=None, seed=0):
     """Run for so many seconds; return the account. `paths`: the queue, once for each "host" that mounts it."""
     place = Path(place)
     paths = [str(place / "queue")] if paths is None else paths
-    settings = {"sync": False, "lease": 1.0, "margin": 0.2, "stale": 5.0, "max_attempts": 0, **(settings or {})}
+    settings = {
+        "sync": False,
+        "lease": 1.0,
+        "margin": 0.2,
+        "stale": 5.0,
+        "max_attempts": 0,
+        **(settings or {}),
+    }
     logs = place / "logs"
     logs.mkdir(parents=True)
     dice = random.Random(seed)
@@ -187,7 +196,10 @@ def _settle(account, paths, logs, settings):
     queue = dirqueue.Queue(paths[0], **settings)
     census = Census(paths[0])
     wrong += census.complaints(
-        known=set(told["trying"]), promised=list(told["put"]), acked=list(told["acked"]), maybe_acked=list(told["acking"])
+        known=set(told["trying"]),
+        promised=list(told["put"]),
+        acked=list(told["acked"]),
+        maybe_acked=list(told["acking"]),
     )
     left, deadline = Counter(), time.monotonic() + 60.0
     while sum(left.values()) < len(census.waiting) and time.monotonic() < deadline:
@@ -207,12 +219,16 @@ def main():
     import argparse
     import tempfile
 
-    parser = argparse.ArgumentParser(description="Producers, consumers, a purger and a killer; then the account.")
+    parser = argparse.ArgumentParser(
+        description="Producers, consumers, a purger and a killer; then the account."
+    )
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, help="instead of hours")
     parser.add_argument("--sync", action="store_true", help="with fsync, as by default in the library")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("paths", nargs="*", help="one queue directory, or the same one as mounted by several hosts")
+    parser.add_argument(
+        "paths", nargs="*", help="one queue directory, or the same one as mounted by several hosts"
+    )
     options = parser.parse_args()
     place = tempfile.mkdtemp(prefix="dirqueue-soak-")
 
