@@ -21,10 +21,12 @@ from lab import campaigns, explore, powerloss, soak  # noqa: E402
 from lab.explore import Plan  # noqa: E402
 from lab.forge import ERRORS  # noqa: E402
 
+#: How many, what else there is to say, and what went wrong.
+Result = tuple[int, str, list[str]]
 PROGRAMS = ("ga", "gt", "gl", "gj", "gna", "gtga", "glga", "gjd", "gnga", "p", "P", "u", "d", "pp")
 
 
-def interleavings(scale, place):
+def interleavings(scale: float, _place: Path) -> Result:
     """Pairs of programs with every schedule (as far as the limit goes), then three and four clients at random."""
     runs = complete = pairs = 0
     wrong = []
@@ -47,7 +49,7 @@ def interleavings(scale, place):
     return runs, f"{complete} of {pairs} pairs of programs complete", wrong
 
 
-def kills(scale, place):
+def kills(scale: float, place: Path) -> Result:
     """SIGKILL at every system call of every story."""
     points, missed, wrong = 0, [], []
     for number in range(max(1, int(18 * scale))):
@@ -56,13 +58,13 @@ def kills(scale, place):
     return points, f"{len(missed)} not reached", wrong
 
 
-def errors(scale, place):
+def errors(scale: float, place: Path) -> Result:
     """Every system call of every story fails with every errno."""
     report = campaigns.errors(place, ERRORS if scale >= 1 else ERRORS[:2])
     return report.points, f"{len(ERRORS)} errnos", report.wrong
 
 
-def power_loss(scale, place):
+def power_loss(scale: float, place: Path) -> Result:
     """Images of mounted filesystems after every call."""
     taken, wrong, kinds = 0, [], []
     for kind, count in {"ext4": 4000, "xfs": 1500, "btrfs": 1000}.items():
@@ -77,7 +79,7 @@ def power_loss(scale, place):
     return taken, ", ".join(kinds), wrong
 
 
-def reordered(scale, place):
+def reordered(scale: float, place: Path) -> Result:
     """Random subsets of the block writes between two flushes."""
     taken, wrong = 0, []
     for seed in range(max(1, int(30 * scale))):
@@ -89,7 +91,7 @@ def reordered(scale, place):
     return taken, "ext4", wrong
 
 
-def killer(scale, place):
+def killer(scale: float, place: Path) -> Result:
     """A soak: producers, consumers, a purger and SIGKILL every 0.1 to 0.5 s."""
     account = soak.run(place / "soak", 600 * scale)
     return account.kills, f"{account.put} put, {account.acked} acknowledged", account.wrong
@@ -105,7 +107,7 @@ CAMPAIGNS = {
 }
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="1 takes about an hour")
     parser.add_argument("--only", default="", help="names, with commas")
@@ -137,7 +139,7 @@ def main():
     return 1 if failed else 0
 
 
-def refresh(rows, scale):
+def refresh(rows: list[str], scale: float) -> None:
     """Put the figures into the page, between its two marks."""
     head = ["| campaign | size | detail | violations | took |", "|---|---|---|---|---|"]
     text = "\n".join([f"Last run: `python scripts/campaign.py --scale {scale:g}`", "", *head, *rows])

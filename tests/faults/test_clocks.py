@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import dirqueue
 import pytest
 from lab.census import Census
+
+import dirqueue
 
 pytestmark = [pytest.mark.needs("faketime"), pytest.mark.timeout(300)]
 

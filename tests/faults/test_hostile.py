@@ -2,10 +2,11 @@
 
 import os
 
-import dirqueue
 import pytest
-from dirqueue import names
 from lab import hostile
+
+import dirqueue
+from dirqueue import names
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """What users run against their own mount: `dirqueue doctor --stress`."""
 
-import dirqueue
 import pytest
-from dirqueue.doctor.stress import stress
 from lab import faultfs
+
+import dirqueue
+from dirqueue.doctor.stress import stress
 
 pytestmark = pytest.mark.timeout(300)
 

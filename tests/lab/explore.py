@@ -205,7 +205,7 @@ class World:
         self._first = self._person("z")
         self._first.run(plan.before)
         people = {}
-        for place, program in enumerate(plan.programs):
+        for place in range(len(plan.programs)):
             name = chr(ord("a") + place)
             people[name] = self._person(name)
         self.clock.advance(1.0)

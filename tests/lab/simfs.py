@@ -120,8 +120,8 @@ class SimFS:
 
     #: Every call that a package may bind; the seam refuses one that is not here.
     CALLS = frozenset(
-        "chmod close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename rename_noreplace rmdir scandir stat "
-        "syncfs unlink utime write".split()
+        "chmod close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename "
+        "rename_noreplace rmdir scandir stat syncfs unlink utime write".split()
     )
 
     def __init__(self, now, scheduler=None, *, fstype="tmpfs", lossy=0, noreplace=True, links=True):
