@@ -1,5 +1,6 @@
 """The control: the explorer on dirq 1.8 itself finds the bugs that are known to be in it."""
 
+import functools
 import os
 from types import SimpleNamespace
 
