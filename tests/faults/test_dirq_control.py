@@ -36,12 +36,7 @@ def explore_dirq(monkeypatch, clients, limit=3000):
         queue.path = "/sim/q"
         held = []
         try:
-            scheduler.run(
-                {
-                    name: lambda body=body, queue=queue, held=held: body(queue, held)
-                    for name, body in clients.items()
-                }
-            )
+            scheduler.run({name: functools.partial(body, queue, held) for name, body in clients.items()})
         except Pruned:
             pass
         else:
