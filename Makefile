@@ -43,8 +43,8 @@ bench-quick: .venv/.test ## measure the main paths in about a minute
 campaign: .venv/.test ## crash and fault campaigns, all seeds
 	$(BIN)/python scripts/campaign.py
 
-soak: .venv/.test ## property tests with 20 000 examples each
-	$(BIN)/pytest -n 2 --hypothesis-profile=soak --timeout 0 tests/unit tests/model
+soak: .venv/.test ## producers, consumers, a purger and a killer: make soak HOURS=8
+	$(BIN)/python scripts/soak.py --hours $(or $(HOURS),1)
 
 mutants: .venv/.test ## break the code on purpose; the tests must notice
 	$(BIN)/python scripts/mutants.py

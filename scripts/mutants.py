@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
     options = parser.parse_args()
@@ -35,7 +35,7 @@ def main():
     return 1 if survivors else 0
 
 
-def try_one(patch, tests):
+def try_one(patch: Path, tests: list[str]) -> str:
     place = Path(tempfile.mkdtemp(prefix="dirqueue-mutant-"))
     try:
         for name in ("dirqueue", "tests", "pyproject.toml"):
