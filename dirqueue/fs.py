@@ -233,6 +233,8 @@ def served_size(name: str, dir_fd: int) -> int:
         buffer = libc.buffer(facts)
         if libc.statx(dir_fd, name.encode(), _FORCE_SYNC | _NOFOLLOW, _STATX_SIZE, buffer) == 0:
             return int.from_bytes(facts[40:48], sys.byteorder)
+        if libc.get_errno() == errno.ENOENT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     return size_of(name, dir_fd)
 
 
