@@ -15,14 +15,15 @@ help: ## list the targets
 demo: .venv/.test ## see a queue at work, and a killed worker lose nothing
 	@$(BIN)/python -m dirqueue.demo
 
-test: check ## check, then every test but the slow ones and Spark's
+test: check .venv/.spark ## check, then every test but the slow ones
 	$(PYTEST) -m 'not slow and not spark'
+	$(BIN)/pytest -n 0 -r $(if $(CI),fE,fEs) -m 'spark and not slow'
 
 test-all: check .venv/.spark ## check, then every test there is
 	$(PYTEST)
 
-test-spark: .venv/.spark ## the tests that start a Spark session
-	$(BIN)/pytest -r fEs -m spark --timeout 600
+test-spark: .venv/.spark ## every test with Spark: killed drivers, a cluster, Connect, pipelines (half an hour)
+	$(BIN)/pytest -n 0 -r fEs -m spark
 
 check: .venv/.test ## lint, formatting, types, layers, spelling
 	@$(BIN)/ruff check --quiet

@@ -88,7 +88,7 @@ class _Libc:
         self.renameat2: Any = getattr(library, "renameat2", None)
         self.syncfs: Any = getattr(library, "syncfs", None)
         self.statx: Any = getattr(library, "statx", None)
-        self.buffer = lambda facts: (ctypes.c_char * len(facts)).from_buffer(facts)
+        self.buffer: Any = lambda facts: (ctypes.c_char * len(facts)).from_buffer(facts)
 
     def fail(self, src: str, dst: str | None) -> None:
         code = self.get_errno()
@@ -233,6 +233,8 @@ def served_size(name: str, dir_fd: int) -> int:
         buffer = libc.buffer(facts)
         if libc.statx(dir_fd, name.encode(), _FORCE_SYNC | _NOFOLLOW, _STATX_SIZE, buffer) == 0:
             return int.from_bytes(facts[40:48], sys.byteorder)
+        if libc.get_errno() == errno.ENOENT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     return size_of(name, dir_fd)
 
 

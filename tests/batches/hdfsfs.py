@@ -96,7 +96,7 @@ def main():
             os.rmdir(self.real(path))
 
         def utimens(self, path, times=None):
-            os.utime(self.real(path), ns=times)
+            os.utime(self.real(path))  # only ever asked for the time of the server
 
         def statfs(self, path):
             return {"f_bsize": 4096, "f_blocks": 1 << 20, "f_bavail": 1 << 20, "f_bfree": 1 << 20}

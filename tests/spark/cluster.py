@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 import dirqueue.spark
-from dirqueue.spark.session import prepare
+from dirqueue.spark.sessions import prepare
 
 #: Spark puts no copy of a task on the host it runs on, so there must be two.
 HOSTS = ("127.0.0.1", "127.0.0.2")
