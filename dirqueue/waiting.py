@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import os
 import time
 from typing import Any, Self
 
@@ -72,6 +73,8 @@ class Waiter:
 #: Descriptors kept for the next wait: to close one takes the kernel milliseconds, and a message would wait for that.
 _idle: list[Any] = []
 IDLE = 8
+#: A child would read its parent's events away.
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 def _watch(path: str) -> Any:
@@ -82,11 +85,8 @@ def _watch(path: str) -> Any:
         return None
     try:
         inotify = _idle.pop() if _idle else INotify()
-    except (
-        OSError,
-        IndexError,
-    ):  # out of descriptors, or RACE: another thread took the last one: the poll is enough
-        return None
+    except (OSError, IndexError):
+        return None  # out of descriptors, or RACE: another thread took the last one: the poll is enough
     if _arm(inotify, path):
         return inotify
     _put_by(inotify)
