@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import os
 import time
 from typing import Any, Self
 
