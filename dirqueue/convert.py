@@ -14,6 +14,7 @@ Crash: run it again; it goes on where it was.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ LEASE = 60.0
 FROM = "from"
 #: What of an emptied queue may be removed with it.
 FURNITURE = (".ballast", ".purge.lock", "queue.json", FROM, FROM + ".new")
+#: And what a process that died left there: never a message that was accepted.
+LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)|[0-9]{13,34}\.(new|error)|\.clock-.*")
 _LIVE = ("ready", "delayed", "leased")
 
 
@@ -106,8 +109,12 @@ class _Conversion:
         """Return the old queue; None if the work is done already."""
         if not self._there(self.path):
             raise QueueNotFound(f"there is no queue at {self.path!r} to convert", path=self.path)
-        source = Queue(self.path, create=False, sync=True, layout=self._began_as())
-        if source.layout != self.layout or self._there(self.target_path):
+        began_as = self._began_as()
+        # The new queue is made before that is written down, and leaves its place in the last step but one.
+        if began_as != "auto" and not self._there(self.target_path):
+            return None
+        source = Queue(self.path, create=False, layout=began_as)
+        if began_as != "auto" or source.layout != self.layout:
             return source
         source.close()
         return None
@@ -142,6 +149,7 @@ class _Conversion:
                 path=self.path,
             )
         fs.make_directories(self.moving)
+        self._new(self.target_path).close()
         if not self._there(os.path.join(self.work, FROM)):
             fs.replace_file(os.path.join(self.work, FROM), source.layout.encode(), -1, sync=True)
 
@@ -219,7 +227,7 @@ def _remove(path: str) -> None:
         inner = os.path.join(path, entry.name)
         if entry.is_dir(follow_symlinks=False):
             _remove(inner)
-        elif entry.name in FURNITURE or entry.name.startswith(".clock-"):
+        elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):
             fs.discard(inner, -1)
     fs.remove_directory(path, -1)
 
