@@ -27,6 +27,7 @@ def stored(home: Home) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        home.close()
         raise access_error(where, "read", error) from error
     return settings.loads(text, where)
 

@@ -6,6 +6,7 @@ Everything is done relative to the descriptor, so a queue that is renamed while 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -21,6 +22,8 @@ BALLAST = ".ballast"
 class Home:
     """An open queue directory; made when first written to."""
 
+    fd = -1
+
     def __init__(self, path: str, *, create: bool = True) -> None:
         # Absolute, so that it stays the same queue when the process changes its directory.
         self.path = os.path.abspath(path)
@@ -35,6 +38,11 @@ class Home:
     def __repr__(self) -> str:
         return f"Home({self.path!r})"
 
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            with contextlib.suppress(BaseException):  # whatever it is, nobody is left to tell
+                fs.close(self.fd)
+
     def find(self) -> bool:
         """Open the directory if it is there; whether it is."""
         if self.fd >= 0:
@@ -48,7 +56,11 @@ class Home:
                 return False
             except OSError as error:
                 raise access_error(self.path, "open the queue", error) from error
-            self.mount = mounts.of(fd, self.path)
+            try:
+                self.mount = mounts.of(fd, self.path)
+            except OSError as error:
+                fs.close_quietly(fd)
+                raise access_error(self.path, "open the queue", error) from error
             self.clock = OwnClock(fd) if self.foreign else Clock(fd)
             self.fd = fd
         return True
@@ -149,7 +161,13 @@ class Home:
 
     def drop_ballast(self) -> bool:
         """Give the reserve up; whether there was one."""
-        return not self.foreign and fs.discard(BALLAST, self.fd)
+        if self.foreign or not fs.discard(BALLAST, self.fd):
+            return False
+        try:
+            fs.syncfs(self.fd)  # btrfs gives freed space away only after it has committed
+        except (OSError, NotImplementedError):
+            pass
+        return True
 
     def sync(self, directory: str = ".") -> None:
         """Make the names in the queue, or in a directory of it, durable."""
@@ -163,7 +181,7 @@ class Home:
         with self._lock:
             fd, self.fd = self.fd, -1
         if fd >= 0:
-            fs.close(fd)
+            fs.close_quietly(fd)
 
 
 def not_found(path: str) -> QueueNotFound:

@@ -242,6 +242,9 @@ class LeasedMessage(Message[T]):
         return cast("Layout", self._source).entry(self._held)
 
     def _at(self, look: Callable[[str], R]) -> R:
+        home = cast("Layout", self._source).home
+        if home.fd < 0:
+            home.need()
         for _ in range(RENAMED):
             place = self._held.place
             try:

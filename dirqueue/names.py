@@ -147,7 +147,8 @@ class Process:
         # A clock that was never set must not make names that nobody can read.
         self.last = MIN_TIME
         self.count = itertools.count(1)
-        self.lock = threading.Lock()
+        # Reentrant: a signal handler may put while the code that it interrupted does.
+        self.lock = threading.RLock()
 
     def forked(self) -> None:
         """Become another process: same memory, new names."""

@@ -35,10 +35,6 @@ class Queue(Upkeep[T]):
 
     @overload
     def __init__(
-        self: Queue[bytes], path: str | os.PathLike[str], *, create: bool = ..., **settings: Any
-    ) -> None: ...
-    @overload
-    def __init__(
         self: Queue[str],
         path: str | os.PathLike[str],
         *,
@@ -57,6 +53,10 @@ class Queue(Upkeep[T]):
     @overload
     def __init__(
         self: Queue[Any], path: str | os.PathLike[str], *, codec: str, create: bool = ..., **settings: Any
+    ) -> None: ...
+    @overload  # last: its settings would take a codec for one of theirs
+    def __init__(
+        self: Queue[bytes], path: str | os.PathLike[str], *, create: bool = ..., **settings: Any
     ) -> None: ...
 
     def __init__(
@@ -246,7 +246,7 @@ class Queue(Upkeep[T]):
         while True:
             held = self._layout.claim(seconds)
             if held is None:
-                held = None if timeout == 0 else self._wait(seconds, timeout)
+                held = self._again(seconds) if timeout == 0 else self._wait(seconds, timeout)
                 if held is None:
                     raise self._empty(timeout)
             if self._plain:
@@ -258,9 +258,16 @@ class Queue(Upkeep[T]):
     def _wait(self, seconds: float, timeout: float | None) -> Held | None:
         with Waiter(self._layout, timeout) as waiter:
             while True:
-                held = self._layout.claim(seconds)
+                held = self._layout.claim(seconds) or self._again(seconds)
                 if held is not None or not waiter.pause():
                     return held
+
+    def _again(self, seconds: float) -> Held | None:
+        """Nothing there: look whether the queue was removed, and another one is at its path by now."""
+        home = self._layout.home
+        if home.fd >= 0 and home.removed() and home.reopen():
+            return self._layout.claim(seconds)
+        return None
 
     def _decoded(self, held: Held, seconds: float) -> Lease[T] | None:
         """Return a lease whose body can be decoded; one that cannot goes to dead/, and the consumer lives on."""

@@ -127,10 +127,10 @@ def strangers(layout: Layout, limit: int = 3) -> list[str]:
     """Return the first few entries of a queue that are not dirqueue's, or not its to delete."""
     fd = layout.home.fd
     found = [name for name in NESTS if fs.exists(name, fd) and any(True for _ in fs.listing(name, fd))]
-    for entry in layout.entries(("foreign",)):
+    for entry in layout.entries():
         if len(found) >= limit:
             break
-        if entry.state == "foreign":
+        if entry.state == "foreign" and entry.place not in PLAIN:
             found.append(entry.place)
     return found
 
@@ -186,7 +186,8 @@ def _sweep(directory: str, fd: int) -> int:
 
 def _remove_all(layout: Layout) -> int:
     gone = sum(layout.remove(entry) for entry in layout.entries() if entry.state not in ("foreign", "new"))
-    fs.discard(FILE, layout.home.fd)
+    for name in PLAIN:
+        fs.discard(name, layout.home.fd)
     _hollow(".", layout.home.fd, 2)
     return gone
 

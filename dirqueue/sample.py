@@ -9,6 +9,7 @@ marked. Names that do not fit into the limit in one flat directory are not seen 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -113,7 +114,7 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
             if name is None:
                 if prefix or not (found.name in scan.FURNITURE or scan.TEMPORARY.fullmatch(found.name)):
                     yield Entry("", "foreign", prefix + found.name, 0)
-            elif (name.kind in _DIRECTORIES) != found.is_dir(follow_symlinks=False):
+            elif not _is_what_it_says(found, name.kind):
                 yield Entry("", "foreign", prefix + found.name, 0)
             elif name.kind in CONTAINERS:
                 inner.append(f"{prefix}{name.text}/")
@@ -123,6 +124,12 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
                 yield scan.entry_of(name, prefix, now)
     except (FileNotFoundError, NotADirectoryError):
         return  # RACE: emptied and removed meanwhile
+
+
+def _is_what_it_says(found: os.DirEntry[str], kind: str) -> bool:
+    if kind in _DIRECTORIES:
+        return found.is_dir(follow_symlinks=False)
+    return found.is_file(follow_symlinks=False)
 
 
 def _stats(layout: Layout, live: list[Entry], counts: dict[str, float], factor: float) -> Stats:

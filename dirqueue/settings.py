@@ -6,12 +6,9 @@ Invariant: a Settings that exists is valid; every refusal names the setting, the
 
 from __future__ import annotations
 
-import json
 import math
-import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from dirqueue.errors import LayoutError, SettingsError
 
@@ -22,10 +19,7 @@ ORDERS = ("fifo", "lifo", "random")
 LAYOUTS = ("auto", "native", "vsqs", "dirq-simple", "dirq-normal", "null")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """All that a queue can be told. Durations are seconds, sizes are bytes."""
-
+class _Settings(NamedTuple):
     #: How the directory is written; "auto" looks.
     layout: str = "auto"
     #: How long a claim holds a message before others may take it.
@@ -67,13 +61,25 @@ class Settings:
     #: vsqs: write times in milliseconds, as its document says, not in microseconds, as its code does.
     milliseconds: bool = False
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            _CHECKS[field.name](field.name, getattr(self, field.name))
+
+class Settings(_Settings):
+    """All that a queue can be told. Durations are seconds, sizes are bytes."""
+
+    # Not a dataclass: that module alone takes as long to import as all of this package.
+    __slots__ = ()
+
+    def __new__(cls, **given: Any) -> Self:
+        """Check every value; SettingsError names the one that cannot be."""
+        self = super().__new__(cls, **given)
+        for name, check in _CHECKS.items():
+            check(name, getattr(self, name))
+        return self
 
     def pause(self, attempts: int) -> float:
         """Return how long to wait after the given number of failed deliveries, with jitter."""
         longest = min(self.max_backoff, self.backoff * 2.0 ** min(max(attempts, 1) - 1, 62))
+        import random  # and hashlib with it: only who failed waits for that
+
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
@@ -186,13 +192,17 @@ def build(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None, whe
 
 def dumps(given: Mapping[str, Any]) -> bytes:
     """Return the text of a queue.json that says what was given, and the format."""
-    settings = asdict(build(given))
+    settings = build(given)._asdict()
     told = {name: settings[name] for name in given if (name, settings[name]) != ("layout", "auto")}
+    import json
+
     return (json.dumps({"format": FORMAT, **told}, indent=2, sort_keys=True) + "\n").encode()
 
 
 def loads(text: bytes, where: str = FILE) -> dict[str, Any]:
     """Return the settings that a queue.json holds; refuse what is damaged or of a later format."""
+    import json
+
     try:
         told = json.loads(text)
     except ValueError as error:

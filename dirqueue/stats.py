@@ -5,16 +5,14 @@ Layer: mechanisms.  Touches: nothing. A snapshot of names that others are renami
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from dirqueue.layouts.base import Layout
 from dirqueue.message import instant
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """One look at a queue."""
 
     ready: int = 0
@@ -43,7 +41,7 @@ class Stats:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        told = asdict(self)
+        told = self._asdict()
         for name, value in told.items():
             if isinstance(value, datetime):
                 told[name] = value.isoformat()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 import sys
@@ -81,7 +80,7 @@ def _doc(text: str) -> str:
 
 def settings_page() -> str:
     """Each setting, its default and its comment."""
-    source = inspect.getsource(settings.Settings)
+    source = inspect.getsource(settings._Settings)
     comments: dict[str, str] = {}
     comment: list[str] = []
     for line in source.splitlines():
@@ -92,8 +91,8 @@ def settings_page() -> str:
             comments[found[1]] = " ".join(comment) or "(as above)"
             comment = []
     rows = [
-        f"| `{field.name}` | `{field.default!r}` | {comments[field.name]} |"
-        for field in dataclasses.fields(settings.Settings)
+        f"| `{name}` | `{default!r}` | {comments[name]} |"
+        for name, default in settings.Settings._field_defaults.items()
     ]
     head = (
         "Given to `Queue(path, ...)` they hold for that object; given to `Queue.create(path, ...)` they are kept in\n"

@@ -15,6 +15,8 @@ from dirqueue.cli.completion import verbs_of
 DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- made by scripts/reference.py; edit the parser -->\n"
 
+Verb = tuple[list[str], argparse.ArgumentParser]
+
 #: A bar inside a table.
 _BAR = "\\|"
 
@@ -67,17 +69,19 @@ def _same(path: Path, text: str) -> bool:
 # --- what the parser says, in words of our own: argparse's own layout differs between versions of Python ------
 
 
-def verbs() -> list[tuple[list[str], argparse.ArgumentParser]]:
-    """Each verb with its other names."""
-    names: dict[int, tuple[list[str], argparse.ArgumentParser]] = {}
-    for name, each in verbs_of(parser.build()).items():
-        names.setdefault(id(each), ([], each))[0].append(name)
-    return list(names.values())
+def verbs(above: argparse.ArgumentParser | None = None, prefix: str = "") -> list[Verb]:
+    """Each verb with its other names, and verbs of verbs after them."""
+    found: dict[int, Verb] = {}
+    for name, each in verbs_of(above or parser.build()).items():
+        found.setdefault(id(each), ([], each))[0].append(prefix + name)
+    return [
+        every for names, each in found.values() for every in [(names, each), *verbs(each, f"{names[0]} ")]
+    ]
 
 
 def actions(each: argparse.ArgumentParser) -> list[argparse.Action]:
     """The arguments of a verb, without --help."""
-    return [action for action in each._actions if action.dest != "help"]  # noqa: SLF001
+    return [action for action in each._actions if action.help and action.dest != "help"]
 
 
 def words(action: argparse.Action) -> str:
@@ -179,9 +183,9 @@ def man() -> str:
         "[\\fIARGUMENT\\fR...]",
         ".SH DESCRIPTION",
         (
-            "A queue is a directory, and a message is a file in it whose name says what it is doing. Data goes to stdout, "
-            "talk to stderr. On a terminal a table is shown, elsewhere tab-separated lines, with \\-\\-json one object per "
-            "line. Durations are seconds, or a number with s, m, h or d."
+            "A queue is a directory, and a message is a file in it whose name says what it is doing. Data goes "
+            "to stdout, talk to stderr. On a terminal a table is shown, elsewhere tab-separated lines, with "
+            "\\-\\-json one object per line. Durations are seconds, or a number with s, m, h or d."
         ),
         ".SH VERBS",
     ]

@@ -14,7 +14,7 @@ import subprocess
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 #: Programs whose presence is all there is to know.
-PROGRAMS = frozenset({"faketime", "gcc", "make", "perl", "spin", "tmux"})
+PROGRAMS = frozenset({"chromium", "faketime", "gcc", "make", "perl", "spin", "tmux"})
 
 
 def _works(*command: str) -> bool:

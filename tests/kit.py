@@ -30,6 +30,13 @@ def drain(queue, limit=None):
     return bodies
 
 
+def put_all(queue, bodies):
+    """Put some messages: at once where the format can, else one by one."""
+    if "batch" in queue._layout.lacks:
+        return [queue.put(body) for body in bodies]
+    return queue.put_many(bodies)
+
+
 def wait_until(condition, what="the condition"):
     """Wait until something is true; fail if it does not become so in good time."""
     deadline = time.monotonic() + PATIENCE

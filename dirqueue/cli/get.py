@@ -15,7 +15,7 @@ from dirqueue import fs
 from dirqueue.cli import render
 from dirqueue.cli.options import described, json_option, open_queue, seconds, verb, whole
 from dirqueue.cli.render import Exit
-from dirqueue.errors import Empty
+from dirqueue.errors import Empty, SettingsError
 
 if TYPE_CHECKING:
     from dirqueue.lease import Lease
@@ -53,6 +53,13 @@ def add(subparsers: Any) -> None:
         "--lease", type=seconds, metavar="TIME", help="hold it so long; the queue's setting if not given"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing if nothing came")
+    parser.add_argument(
+        "--exec",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="run COMMAND for one message, as `work` does; status 0: done, 75: to be tried again, 1: dead; "
+        "all that follows is the command",
+    )
     json_option(parser)
 
 
@@ -61,6 +68,8 @@ def get(args: argparse.Namespace) -> int:
     queue = open_queue(args.queue, create=True)  # one that somebody is about to make is worth waiting for
     limit = None if args.all else args.count or 1
     timeout = None if args.wait else args.timeout
+    if args.exec is not None:
+        return _execute(queue, args, timeout)
     done = 0
     try:
         while limit is None or done < limit:
@@ -73,6 +82,19 @@ def get(args: argparse.Namespace) -> int:
                 render.complain(str(empty))
             return Exit.EMPTY
     return Exit.OK
+
+
+def _execute(queue: Queue[bytes], args: argparse.Namespace, timeout: float | None) -> int:
+    if args.hold or args.all or args.count or args.json:
+        raise SettingsError(
+            "--exec takes one message and says nothing of it: leave out --hold, -n, --all and --json"
+        )
+    from dirqueue.cli.work import once
+
+    status = once(queue, args.exec, timeout, args.lease)
+    if status == Exit.EMPTY and not args.quiet:
+        render.complain(f"nothing to get from {queue.path!r}")
+    return status
 
 
 def _hand_over(queue: Queue[bytes], lease: Lease[bytes], args: argparse.Namespace, *, many: bool) -> None:

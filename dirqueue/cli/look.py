@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dirqueue.cli import render
 from dirqueue.cli.options import described, json_option, open_queue, table_option, verb, whole
 from dirqueue.cli.render import Exit
-from dirqueue.errors import LeaseLost, MessageNotFound, SettingsError
+from dirqueue.errors import InvalidId, LeaseLost, MessageNotFound, SettingsError
 from dirqueue.message import STATES
 
 if TYPE_CHECKING:
@@ -92,7 +92,13 @@ def cat(args: argparse.Namespace) -> int:
 
 
 def _message(queue: Queue[bytes], id: str) -> Message[bytes]:
-    return queue.message(id) if "." not in id else queue.lease(id).message
+    try:
+        return queue.message(id)
+    except InvalidId as error:
+        try:
+            return queue.lease(id).message
+        except SettingsError:
+            raise error from None
 
 
 def ls(args: argparse.Namespace) -> int:

@@ -8,7 +8,9 @@ the namespace and returns an exit status. Only the module of the verb that is us
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -41,8 +43,26 @@ MODULES: dict[str, tuple[str, ...]] = {
 EPILOG = "A queue is a directory; a relative one is looked for in $DIRQUEUE_DIR, if that is set."
 
 
+class Formatter(argparse.HelpFormatter):
+    """Help as wide as the terminal, asked without shutil: argparse makes one of these for every argument."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_width())
+
+
+@functools.cache
+def _width() -> int:
+    try:
+        return min(120, os.get_terminal_size(1).columns - 2)
+    except OSError:
+        return 78
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose complaints are one sentence."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(formatter_class=Formatter, **how)
 
     def error(self, message: str) -> NoReturn:
         verb = self.prog.partition(" ")[2]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,8 @@ def add(subparsers: Any) -> None:
         put,
         "put messages into a queue",
         description="The body is each BODY, each --file, or else the standard input. The ids are printed when "
-        "the messages are on disk. Several messages become visible all at once, or not at all.",
+        "the messages are on disk. Several messages become visible all at once, or not at all (in a layout "
+        "without batches, one by one).",
         creates=True,
     )
     parser.add_argument("bodies", metavar="BODY", nargs="*", help="a message each")
@@ -91,7 +93,7 @@ def put(args: argparse.Namespace) -> int:
         _put_paths(queue, args, how, show)
         return Exit.OK
     single, bodies = _bodies(args)
-    if single or args.each:
+    if single or args.each or "batch" in queue._layout.lacks:  # noqa: SLF001
         for body in bodies:
             show([queue.put(body, **how)])
     else:
@@ -112,9 +114,13 @@ def _put_paths(
 
 def _check(file: str) -> None:
     try:
-        fs.close(fs.open(file, fs.READ))
+        fd = fs.open(file, fs.READ)
+        plain = stat.S_ISREG(fs.fstat(fd).st_mode)
+        fs.close(fd)
     except OSError as error:
         raise render.input_error(file, error) from error
+    if not plain:
+        raise render.InputError(f"{file!r} is not a regular file: only those can be moved or linked in")
 
 
 def _shower(args: argparse.Namespace) -> Callable[[list[str]], None]:
@@ -138,6 +144,8 @@ def _bodies(args: argparse.Namespace) -> tuple[bool, Iterable[bytes]]:
         return len(args.bodies) == 1, [os.fsencode(body) for body in args.bodies]
     if args.file:
         return len(args.file) == 1, (_read(file) for file in args.file)
+    if sys.stdin is None:
+        raise render.InputError("there is no body: the standard input is closed")
     if render.on_terminal(sys.stdin):
         render.complain("reading from the terminal; Ctrl-D ends it")
     if args.lines or args.null:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
+from types import EllipsisType
 from typing import Any, TextIO
 
 from dirqueue import errors, fs
@@ -103,10 +104,12 @@ def failed(error: BaseException, *, creates: bool = False) -> int:
 
 def complain(text: str) -> None:
     """Say something to the person, not to the program that reads our output."""
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # stderr may be closed or full; there is nobody left to tell
+    if sys.stderr is None:
+        return  # closed before we began; print() would take stdout instead
+    try:
         print(f"dirqueue: {one_line(text)}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # there is nobody left to tell
 
 
 def need(module: str, extra: str) -> Any:
@@ -123,8 +126,18 @@ def need(module: str, extra: str) -> Any:
 
 def finish() -> None:
     """Hand over all output: an error that comes late is still an error."""
+    if sys.stdout is not None:
+        with _output():
+            sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _output() -> Iterator[None]:
+    """Turn what happens to our output into an OutputError; a reader that went away is told apart."""
+    if sys.stdout is None:
+        raise OutputError("cannot write to the standard output: it is closed")
     try:
-        sys.stdout.flush()
+        yield
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -152,27 +165,17 @@ def input_error(name: str, error: OSError) -> InputError:
 
 
 def write(data: bytes) -> None:
-    """Write bytes as they are."""
-    try:
+    """Write bytes as they are, and hand them over."""
+    with _output():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        _abandon_stdout()
-        raise output_error(error) from error
 
 
 def line(text: str) -> None:
     """Write one line of data."""
-    try:
+    with _output():
         sys.stdout.write(text + "\n")
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        _abandon_stdout()
-        raise output_error(error) from error
 
 
 # --- records -----------------------------------------------------------------------------------------------
@@ -277,15 +280,16 @@ def age(when: datetime | None) -> str:
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
-def on_terminal(stream: TextIO | None = None) -> bool:
-    """Whether a person is looking at the output."""
+def on_terminal(stream: TextIO | EllipsisType | None = ...) -> bool:
+    """Whether a person is at the other end of a stream, stdout if none is given; a closed one is None."""
+    stream = sys.stdout if isinstance(stream, EllipsisType) else stream
     try:
-        return (stream or sys.stdout).isatty()
+        return stream is not None and stream.isatty()
     except ValueError:
         return False  # closed
 
 
-def coloured(stream: TextIO | None = None) -> bool:
+def coloured(stream: TextIO | EllipsisType | None = ...) -> bool:
     """Whether colours are welcome: a terminal that knows them, and no NO_COLOR."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and on_terminal(stream)
 

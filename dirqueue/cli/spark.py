@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from dirqueue.cli import render
 from dirqueue.cli.options import json_option, path_of, verb, whole
 from dirqueue.cli.render import Exit
+from dirqueue.errors import DirQueueError, SettingsError
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")
 _COLUMNS = (
@@ -47,7 +49,7 @@ def add(subparsers: Any) -> None:
 
 
 def _job(jobs: Any, name: str, run: Any, help: str, description: str = "", *, queue: bool = True) -> Any:
-    parser = verb(jobs, name, run, help, description=description, queue=queue)
+    parser = verb(jobs, name, _told(run), help, description=description, queue=queue)
     parser.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs (local[*])")
     parser.add_argument(
         "--conf",
@@ -145,14 +147,32 @@ def _nothing(_: argparse.Namespace) -> int:
 def _session(args: argparse.Namespace) -> Any:
     render.need("pyspark", "spark")
     render.need("pyarrow", "spark")
-    from dirqueue.spark.session import session
+    from dirqueue.spark.sessions import session
 
     return session(args.master, **_pairs(args.conf, "--conf"))
 
 
-def _pairs(given: list[str], option: str) -> dict[str, str]:
-    from dirqueue.errors import SettingsError
+class SparkError(DirQueueError):
+    """Spark refused; the text is its own first sentence."""
 
+
+def _told(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Make one sentence of what Spark says on a page."""
+
+    def told(args: argparse.Namespace) -> int:
+        try:
+            return run(args)
+        except Exception as error:
+            if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+                raise
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            ours = [line.partition(": ")[2] for line in lines if line.startswith("dirqueue.errors.")]
+            raise SparkError(ours[-1] if ours else lines[0]) from error
+
+    return told
+
+
+def _pairs(given: list[str], option: str) -> dict[str, str]:
     pairs = {}
     for each in given:
         key, equals, value = each.partition("=")

@@ -5,7 +5,6 @@ Layer: layouts.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import re
 from collections.abc import Container
@@ -52,7 +51,7 @@ def open_layout(home: Home, settings: Settings, given: Container[str] = ()) -> L
         name = detect(home)
     if name in _DEFAULTS:
         usual = {key: value for key, value in _DEFAULTS[name].items() if key not in given}
-        settings = dataclasses.replace(settings, **usual)
+        settings = Settings(**(settings._asdict() | usual))
     layout: Layout = layout_class(name)(home, settings)
     return layout
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from dirqueue import names
 from dirqueue.errors import SettingsError
-from dirqueue.layouts.native.pins import Pins
+from dirqueue.layouts.native.pins import Pins, leased
 from dirqueue.message import STATES, Entry
 
 from .columns import Rows, check_read
@@ -59,16 +59,7 @@ def pinned(opened: Opened, consumer: str, parts: Sequence[str]) -> Iterator[Entr
         found = [names.parse(entry.name) for entry in fs.listing(part, opened.layout.home.fd)]
         kept = [name for name in found if name is not None and name.kind in (names.READY, names.DELAYED)]
         for name in sorted(kept, key=lambda name: names.order_key(name.id)):
-            yield Entry(
-                name.id,
-                names.LEASED,
-                part + name.text,
-                names.micros_of(name.id),
-                name.until,
-                name.attempts + 1,
-                consumer,
-                names.priority_of(name.id),
-            )
+            yield leased(name, part, name.until, consumer)
 
 
 def share(parts: Sequence[str], pieces: int) -> list[list[str]]:

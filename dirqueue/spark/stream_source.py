@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from dirqueue.errors import DirQueueError, LeaseLost, QueueError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
-from dirqueue.layouts.native.supply import claimable
+from dirqueue.layouts.native.supply import Supply, claimable
 
 from .columns import Rows, check_read
 from .opening import SOURCE, Options, open_queue
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fail = options.flag("failOnDataLoss", default=True)
         self._timeout = options.seconds("claimTimeout", CLAIM_TIMEOUT)
         #: What there was when an AvailableNow run began; None for other triggers.
-        self._supply: Iterator[tuple[str, str]] | None = None
+        self._supply: Supply | None = None
         self._look_at = 0.0
         self._backlog: tuple[float, dict[str, Any]] = (0.0, {})
         self._beating: str | None = None
@@ -89,6 +89,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() < self._look_at:
             return start
         began = time.monotonic()
+        if mine.give_back(f"{lot + 1}.new") and self._supply is not None:
+            # CRASH: it was half filled, so it was not in the queue when this run listed what there is.
+            self._supply = claimable(native.home, native.settings)
         supply = self._supply or claimable(native.home, native.settings)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
         if mine.pin(lot + 1, supply, wanted, pieces=self._pieces):

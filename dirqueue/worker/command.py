@@ -55,7 +55,7 @@ class Command:
         path = ""
         try:
             if self._wants_path:
-                where = f"dirqueue-{message.id}-{names.new_token()}"
+                where = f"dirqueue-{names.new_token()}"
                 path = os.path.join(tempfile.gettempdir(), where)
                 with message.open() as body:
                     fs.copy_out(body, path)

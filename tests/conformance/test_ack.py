@@ -76,8 +76,9 @@ def test_the_body_stays_readable_after_ack(queue):
     assert lease.message.body == b"small"
 
 
-def test_a_long_body_not_read_before_ack_is_said_to_be_gone(queue):
+def test_a_long_body_not_read_before_ack_is_said_to_be_gone(native):
     """A body too long to be read with the claim is read from the file, and the file is gone."""
+    queue = native()
     queue.put(b"x" * 200_000)
     lease = queue.get(timeout=0)
     lease.ack()

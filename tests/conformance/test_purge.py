@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kit import PATIENCE, drain, files, replaced, wait_until
+from kit import PATIENCE, drain, files, put_all, replaced, wait_until
 
 from dirqueue import fs
 
@@ -196,7 +196,7 @@ def test_purge_beside_traffic_loses_nothing(make_queue):
             queue.put(f"{n}".encode())
             if n % 3 == 0:
                 put |= {f"{n}a".encode(), f"{n}b".encode()}
-                queue.put_many([f"{n}a", f"{n}b"])
+                put_all(queue, [f"{n}a", f"{n}b"])
             if n % 2:
                 got |= set(drain(queue, 2))
         wait_until(lambda: got.update(drain(queue)) or got == put, "the last message")
@@ -231,8 +231,7 @@ def test_clear_takes_the_done_and_flush_takes_all(native, state):
 def test_flush_empties_every_layout(make_queue):
     """Whatever the format."""
     queue = make_queue()
-    queue.put_many([b"a", b"b"])
-    queue.put(b"c")
+    put_all(queue, [b"a", b"b", b"c"])
     queue.get(timeout=0)
     assert queue.flush() == 3
     assert len(queue) == 0

@@ -4,7 +4,7 @@ import os
 import stat
 
 import pytest
-from kit import drain
+from kit import drain, put_all
 
 from dirqueue import CodecError, SettingsError
 
@@ -68,27 +68,30 @@ def test_a_put_is_visible_to_other_clients_at_once(make_queue):
 def test_a_durable_put_is_the_same(make_queue):
     """Sync changes when it is safe, not what is there."""
     queue = make_queue(sync=True)
-    queue.put(b"a")
-    queue.put_many([b"b", b"c"])
+    put_all(queue, [b"a"])
+    put_all(queue, [b"b", b"c"])
     assert sorted(drain(queue)) == [b"a", b"b", b"c"]
 
 
-def test_put_many_returns_an_id_for_each(queue):
+def test_put_many_returns_an_id_for_each(queue, needs):
     """Every message of a batch has its own id, in order."""
+    needs("batch")
     ids = queue.put_many([b"a", b"b", b"c"])
     assert len(set(ids)) == 3
     assert [queue.message(id).body for id in ids] == [b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("bodies", [[], [b"one"]], ids=["none", "one"])
-def test_put_many_takes_few(queue, bodies):
+def test_put_many_takes_few(queue, needs, bodies):
     """No messages make no files; one is like put."""
+    needs("batch")
     assert len(queue.put_many(bodies)) == len(bodies)
     assert drain(queue) == bodies
 
 
-def test_put_many_takes_any_iterable(queue):
+def test_put_many_takes_any_iterable(queue, needs):
     """Bodies may come from a generator."""
+    needs("batch")
     queue.put_many(f"{n}" for n in range(10))
     assert sorted(drain(queue)) == sorted(f"{n}".encode() for n in range(10))
 
@@ -101,7 +104,7 @@ def test_put_many_refuses_one_text(queue):
     assert len(queue) == 0
 
 
-def test_put_path_moves_a_file_in(queue, tmp_path):
+def test_put_path_moves_a_file_in(queue, layout, tmp_path):
     """The file itself becomes the message: it is gone from where it was."""
     queue.put(b"first")
     file = tmp_path / "job.txt"
@@ -111,8 +114,9 @@ def test_put_path_moves_a_file_in(queue, tmp_path):
     assert not file.exists()
     message = queue.message(id)
     assert message.body == b"content"
-    with message.open() as stream:
-        assert os.fstat(stream.fileno()).st_ino == inode
+    if layout != "dirq-normal":  # an element of that format is a directory, and open() gives its one field
+        with message.open() as stream:
+            assert os.fstat(stream.fileno()).st_ino == inode
 
 
 def test_a_delayed_message_waits(queue, needs):
@@ -134,7 +138,7 @@ def test_a_delayed_message_comes(queue, needs):
 
 def test_a_delayed_batch_waits(queue, needs):
     """The delay of put_many holds for all of them."""
-    needs("delay")
+    needs("delay", "batch")
     queue.put_many([b"a", b"b"], delay=600)
     assert drain(queue) == []
     assert queue.stats().delayed == 2

@@ -1,5 +1,6 @@
 """Die before or after every call of every operation; reopen; nothing promised is lost, nothing ended comes back."""
 
+import contextlib
 import os
 import time
 
@@ -42,9 +43,10 @@ class Killer:
             if self.count != self.at:
                 return call(*arguments, **named)
             if self.after:
-                result = call(*arguments, **named)
-                if hasattr(result, "close"):
-                    result.close()  # a listing: the kernel would
+                with contextlib.suppress(OSError):
+                    result = call(*arguments, **named)
+                    if hasattr(result, "close"):
+                        result.close()  # a listing: the kernel would
             self.dead = True
             raise Died
 

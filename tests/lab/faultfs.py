@@ -260,16 +260,16 @@ def mounted(source, point, **faults):
     env = os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
     daemon = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        _wait(lambda: is_mounted(point) or daemon.poll() is not None, "faultfs did not come up")
+        wait(lambda: is_mounted(point) or daemon.poll() is not None, "faultfs did not come up")
         if daemon.poll() is not None:
             raise OSError(f"faultfs ended with {daemon.returncode}")
         yield point
     finally:
-        _unmount(point)
+        unmount(point)
         _end(daemon)
 
 
-def _unmount(point):
+def unmount(point):
     for command in (
         ["fusermount3", "-u", point],
         ["fusermount3", "-u", "-z", point],
@@ -291,7 +291,7 @@ def _end(daemon):
         daemon.wait(10)
 
 
-def _wait(condition, complaint, patience=PATIENCE):
+def wait(condition, complaint, patience=PATIENCE):
     deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:

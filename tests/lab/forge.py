@@ -57,6 +57,10 @@ class Forge:
             os.killpg(self._server.pid, signal.SIGKILL)
         self._server.wait(10)
 
+    @property
+    def pid(self):
+        return self._server.pid
+
     def _hear(self, patience):
         if not select.select([self._socket], [], [], patience)[0]:
             raise TimeoutError

@@ -186,9 +186,9 @@ def prepare_server():
     _shutil.rmtree(place)
 
 
-def do(name, say, *, path, settings=None):
+def do(name, say, *, path, settings=None, leaks=False):
     """Live a story. An error of the library's own kind is said; any other ends the child."""
-    before = _descriptors()
+    before = _descriptors() if leaks else None
     child = None
     try:
         if STORIES[name][0] == "s":
@@ -202,7 +202,7 @@ def do(name, say, *, path, settings=None):
     finally:
         if child is not None:
             child.queue.close()
-    after = _descriptors()
+    after = _descriptors() if leaks else None
     if before is not None and after is not None and after > before:
         say("leak", after - before)
 

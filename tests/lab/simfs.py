@@ -6,6 +6,7 @@ With `lossy`, a call may be done twice, as when a network filesystem loses the f
 """
 
 import errno
+import itertools
 import os
 import stat
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ from types import SimpleNamespace
 MOUNT = "/sim"
 DEVICE = 99
 ROOT = 1
+#: Descriptors: never one of a real file, never the same in two worlds.
+NUMBERS = itertools.count(10**9)
 
 
 class Inode:
@@ -117,8 +120,8 @@ class SimFS:
 
     #: Every call that a package may bind; the seam refuses one that is not here.
     CALLS = frozenset(
-        "close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename rename_noreplace rmdir scandir stat "
-        "syncfs unlink utime write".split()
+        "chmod close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename "
+        "rename_noreplace rmdir scandir stat syncfs unlink utime write".split()
     )
 
     def __init__(self, now, scheduler=None, *, fstype="tmpfs", lossy=0, noreplace=True, links=True):
@@ -130,7 +133,6 @@ class SimFS:
         self._count = ROOT
         self.root = Inode(ROOT, stat.S_IFDIR | 0o755, now())
         self._handles = {}
-        self._next = 1000
         self.calls = 0
         table = f"1 1 0:{DEVICE} / {MOUNT} rw - {fstype} {fstype} rw\n".encode()
         self._table = Inode(2, stat.S_IFREG | 0o444, 0)
@@ -213,6 +215,9 @@ class SimFS:
                 fail(errno.ENOENT, path)
             found = where.entries[name] = self._new(stat.S_IFREG | mode)
             self._changed(where)
+            if flags & os.O_EXCL and self.lossy and self.scheduler.choose(2, "lost reply"):
+                self.lossy -= 1
+                fail(errno.EEXIST, path)
         elif flags & os.O_CREAT and flags & os.O_EXCL:
             fail(errno.EEXIST, path)
         if flags & os.O_DIRECTORY and not found.is_directory:
@@ -222,9 +227,9 @@ class SimFS:
         return self._give(Handle(found, writable=flags & (os.O_WRONLY | os.O_RDWR)))
 
     def _give(self, handle):
-        self._next += 1
-        self._handles[self._next] = handle
-        return self._next
+        fd = next(NUMBERS)
+        self._handles[fd] = handle
+        return fd
 
     def close(self, fd):
         self._handle(fd)
@@ -289,6 +294,11 @@ class SimFS:
             inode.mtime_ns = ns[1]
         else:
             inode.mtime_ns = self.now() if times is None else int(times[1] * 1e9)
+
+    def chmod(self, path, mode, *, dir_fd=None, follow_symlinks=True):
+        self.calls += 1
+        inode = self._handle(path).inode if isinstance(path, int) else self._lookup(path, dir_fd)
+        inode.mode = (inode.mode & ~0o7777) | mode
 
     def mkdir(self, path, mode=0o777, *, dir_fd=None):
         self._repeatable("mkdir", (self._slot(path, dir_fd),), lambda: self._mkdir(path, mode, dir_fd))

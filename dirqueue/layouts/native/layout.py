@@ -16,14 +16,14 @@ from typing import ClassVar
 
 from dirqueue import fs, names
 from dirqueue.clock import seconds
-from dirqueue.errors import LeaseLost, access_error
+from dirqueue.errors import LeaseLost, QueueError, access_error
 from dirqueue.home import Home
 from dirqueue.layouts.base import Held, Purged, lost
 from dirqueue.message import Entry
 from dirqueue.names import ID_DIGITS, LEASED, PROCESS, Name, new_token, parse
 from dirqueue.settings import Settings
 
-from . import scan, tidy
+from . import scan
 from .cursor import NEVER, Cursor
 from .look import Looker
 from .publish import Publisher
@@ -43,8 +43,8 @@ class Native(Looker):
         self.home = home
         self.settings = settings
         self._publisher = Publisher(home, settings)
-        self._cursor = Cursor(home, settings, self.forget, lambda *found: tidy.leftovers(self, *found))
-        self._lock = threading.Lock()
+        self._cursor = Cursor(home, settings)
+        self._lock = threading.RLock()  # a signal handler may get while we do
         self._made: set[str] = set()
         # In any other order a message put by us may be the next one to claim.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
@@ -105,11 +105,14 @@ class Native(Looker):
         """Find names to try; False if there are none."""
         try:
             try:
-                return self._cursor.fill(now)
+                found = self._cursor.fill(now)
             except FileNotFoundError:
                 # The whole queue was removed; there may be another one at its path by now.
                 self._cursor.stale()
-                return self.home.reopen() and self._cursor.fill(now)
+                found = self.home.reopen() and self._cursor.fill(now)
+            if self._cursor.leftovers:
+                self._tidy()
+            return found
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -174,6 +177,12 @@ class Native(Looker):
         """A claimed file that cannot be read must not come back for ever: it counts as a failure."""
         if error.errno in (errno.ENOENT, errno.ESTALE):
             return  # our lease ran out before we opened it
+        try:
+            self._set_aside(held, error)
+        except LeaseLost:
+            pass  # the same, a moment later
+
+    def _set_aside(self, held: Held, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR):
             self.release(held)  # our trouble, not the message's
             raise access_error(self.home.path, "read from", error) from error
@@ -263,6 +272,8 @@ class Native(Looker):
         """Move it to dead/ with the reason."""
         try:
             self._to_dead(held, reason, self.home.clock.now())
+        except QueueError:
+            raise
         except OSError as error:
             if not self._given_back(error, held, "reject"):
                 raise self._lost(error, held, "reject") from error
@@ -309,7 +320,7 @@ class Native(Looker):
     def _to_dead(self, held: Held, reason: str | None, now: int) -> None:
         if not fs.exists(held.place, self.home.fd):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), held.place)
-        self._make(DEAD)
+        self._make_room(DEAD)
         note = f"{DEAD}/{held.id}.{names.ERROR}"
         if reason is not None:
             self._write_note(note, reason, held.leased)
@@ -327,10 +338,16 @@ class Native(Looker):
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""
+        from . import tidy
+
         return tidy.purge(self, progress)
 
-    def forget(self, batch: str) -> None:
-        """Called before an emptied batch is removed."""
+    def _tidy(self) -> None:
+        """Remove a few leftovers that a listing came upon: cron's purge is a comfort, not a need."""
+        from . import tidy
+
+        while self._cursor.leftovers:
+            tidy.leftovers(self, *self._cursor.leftovers.pop())
 
     def close(self) -> None:
         """Let go of the directory."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import BinaryIO
@@ -94,6 +93,8 @@ class Looker:
 
     def failure(self, entry: Entry) -> Failure | None:
         """Return the reason kept beside a message."""
+        import json
+
         try:
             self.home.need()
             record = json.loads(fs.read_file(self._note(entry.place, entry.id), self.home.fd))
@@ -193,7 +194,7 @@ class Looker:
     # --- what is kept beside and after messages ------------------------------------------------------------
 
     def _to_done(self, held: Held) -> None:
-        self._make(DONE)
+        self._make_room(DONE)
         # The time of the claim is kept as the file's own time; after a crash here the lease is still ours.
         leased = held.leased * 1000
         fs.utime(held.place, ns=(leased, leased), dir_fd=self.home.fd, follow_symlinks=False)
@@ -214,6 +215,15 @@ class Looker:
             self._make(directory)
             self.home.move(held.place, target)
 
+    def _make_room(self, directory: str) -> None:
+        """Make dead/ or done/; a full disk costs the ballast."""
+        try:
+            self._make(directory)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.home.drop_ballast():
+                raise
+            self._make(directory)
+
     def _make(self, directory: str) -> None:
         if directory not in self._made:
             fs.make_directory(directory, self.home.fd)
@@ -223,17 +233,21 @@ class Looker:
 
     def _sync_both(self, place: str, directory: str) -> None:
         if self.settings.sync:
-            self.home.sync(directory)
             try:
+                self.home.sync(directory)
                 self.home.sync(place.rpartition("/")[0] or ".")
             except FileNotFoundError:
                 pass  # the directory it left was empty and is gone
+            except OSError as error:
+                raise access_error(self.home.path, "make durable a change in", error) from error
 
     def _note(self, place: str, id: str) -> str:
         return f"{place[: place.rfind('/') + 1]}{id}.{names.ERROR}"
 
     def _write_note(self, note: str, error: str, leased: int) -> None:
         """Keep why it failed. A full disk must not keep a message from being given back, so this may fail."""
+        import json
+
         record = {"error": error, "at": self.home.clock.now(), "leased_at": leased or None}
         try:
             fs.replace_file(note, json.dumps(record).encode(), self.home.fd, sync=False)

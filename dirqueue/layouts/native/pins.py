@@ -38,6 +38,7 @@ from dirqueue.settings import Settings
 
 from .batch import SPARK
 from .publish import SLICE_SIZE, remove_tree
+from .supply import Supply
 
 PINS = f"{SPARK}/pins"
 OWNER = "owner"
@@ -105,11 +106,10 @@ class Pins:
 
     def lots(self) -> list[int]:
         """Return the numbers of the sealed lots."""
-        found = (_LOT.fullmatch(name) for name in self.names())
-        return sorted(int(match[1]) for match in found if match and not match[2])
+        return sorted(int(name) for name in self.names() if name.isdecimal() and _LOT.fullmatch(name))
 
     def names(self) -> list[str]:
-        """Return what lies in the consumer's directory."""
+        """Return all that lies in the consumer's directory."""
         try:
             return [entry.name for entry in fs.listing(self.base, self.home.fd)]
         except FileNotFoundError:
@@ -118,7 +118,7 @@ class Pins:
     def pin(
         self,
         lot: int,
-        waiting: Iterator[tuple[str, str]],
+        waiting: Supply,
         limit: Limit,
         *,
         pieces: int = 1,
@@ -138,16 +138,16 @@ class Pins:
                 self._flush(new)
             fs.move(new, f"{self.base}/{lot}", home.fd)
             self._sync(self.base)
+            return count
         except FileNotFoundError:
             raise self._lost("pin more messages for") from None
         except OSError as error:
             raise access_error(home.path, "pin messages of", error) from error
-        return count
 
     def _fill(
         self,
         new: str,
-        waiting: Iterator[tuple[str, str]],
+        waiting: Supply,
         limit: Limit,
         pieces: int,
         progress: Callable[[], None],
@@ -160,35 +160,27 @@ class Pins:
             if limit.messages is not None:
                 room = min(room, limit.messages - count)
             while len(chunk) < room and not full:
-                found = next(waiting, None)
+                found = waiting.take()
                 if found is None:
                     full = True
-                elif limit.size is not None:
-                    more = self._size(*found)
-                    full = size + more > limit.size and bool(count or chunk)
-                    if more >= 0 and not full:
-                        size += more
-                        chunk.append(found)
-                else:
+                    break
+                more = 0 if limit.size is None else _size(self.home, *found)
+                if limit.size is not None and size + more > limit.size and (count or chunk):
+                    waiting.give_back(found)
+                    full = True
+                elif more >= 0:
+                    size += more
                     chunk.append(found)
             count += self._take(new, chunk, pieces)
             progress()
             full = full or (limit.messages is not None and count >= limit.messages)
         return count
 
-    def _size(self, prefix: str, name: str) -> int:
-        try:
-            return fs.size_of(prefix + name, self.home.fd)
-        except FileNotFoundError:
-            return -1
-
     def _take(self, new: str, chunk: Sequence[tuple[str, str]], pieces: int) -> int:
         """Move names into parts; how many were still there."""
         if not chunk:
             return 0
-        fd = self.home.fd
-        each = -(-len(chunk) // pieces)
-        moves = []
+        fd, each, moves = self.home.fd, -(-len(chunk) // pieces), []
         for start in range(0, len(chunk), each):
             some = chunk[start : start + each]
             part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
@@ -266,7 +258,7 @@ class Pins:
         return self.give_back(str(lot))
 
     def give_back(self, name: str) -> bool:
-        """Make a lot a batch of the queue again by one rename, at the place of its first message."""
+        """Make a lot, sealed or not, a batch of the queue again by one rename; False if it holds nothing."""
         home = self.home
         path = f"{self.base}/{name}"
         try:
@@ -290,16 +282,13 @@ class Pins:
 
     def _flush(self, path: str) -> None:
         if self.home.mount.syncfs:
-            fs.syncfs(self.home.fd)
-            return
-        for entry in list(fs.listing(path, self.home.fd)):
-            self.home.sync(f"{path}/{entry.name}")
-        self._sync(path, ".")
+            return fs.syncfs(self.home.fd)
+        parts = [f"{path}/{entry.name}" for entry in fs.listing(path, self.home.fd)]
+        return self._sync(*parts, path, ".")
 
     def _sync(self, *directories: str) -> None:
-        if self.settings.sync:
-            for each in directories:
-                self.home.sync(each)
+        for each in directories if self.settings.sync else ():
+            self.home.sync(each)
 
     def _lost(self, doing: str) -> LeaseLost:
         return LeaseLost(
@@ -309,6 +298,13 @@ class Pins:
             token=self.consumer,
             reason="gone",
         )
+
+
+def _size(home: Home, prefix: str, name: str) -> int:
+    try:
+        return fs.size_of(prefix + name, home.fd)
+    except FileNotFoundError:
+        return -1
 
 
 def _unclaimed(text: str) -> str:
@@ -358,13 +354,17 @@ def owner(home: Home, consumer: str) -> Owner | None:
         touched = fs.mtime_of(f"{base}/{OWNER}", home.fd)
         return Owner(seconds(touched) + seconds(float(about["timeout"])), bool(about.get("keep")))
     except FileNotFoundError:
-        pass
+        if not fs.exists(base, home.fd):
+            return None
+        return Owner(seconds(fs.mtime_of(base, home.fd) + OWNERLESS_SECONDS), keep=False)
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
         return None  # somebody else's hand was in it
-    try:
-        return Owner(seconds(fs.mtime_of(base, home.fd) + OWNERLESS_SECONDS), keep=False)
-    except FileNotFoundError:
-        return None
+
+
+def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
+    """Return a pinned message as others see it: its token is the consumer."""
+    put, priority = names.micros_of(name.id), names.priority_of(name.id)
+    return Entry(name.id, LEASED, prefix + name.text, put, until, name.attempts + 1, consumer, priority)
 
 
 def entries(home: Home) -> Iterator[Entry]:
@@ -379,12 +379,7 @@ def entries(home: Home) -> Iterator[Entry]:
                 if lot.endswith(".ack"):
                     continue
                 for part, name in _contents(home, f"{base}/{lot}"):
-                    place = f"{base}/{lot}/{part}/{name.text}"
-                    put = names.micros_of(name.id)
-                    attempts = name.attempts + 1
-                    yield Entry(
-                        name.id, LEASED, place, put, until, attempts, consumer, names.priority_of(name.id)
-                    )
+                    yield leased(name, f"{base}/{lot}/{part}/", until, consumer)
         except FileNotFoundError:
             continue
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from dirqueue import fs, names
+from dirqueue.errors import access_error
 from dirqueue.home import BALLAST, Home
 from dirqueue.layouts.base import Held, bad_handle, lost
 from dirqueue.message import Entry
@@ -27,13 +28,12 @@ from dirqueue.names import (
 )
 from dirqueue.settings import FILE
 
-from . import pins
-
 DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
 #: Files of a moment: a look at the clock, settings about to be published.
-TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,100}")
+#: Exactly with a token of ours: what only looks like one is not ours to remove.
+TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,32}-[0-9]{1,10}-[0-9a-f]{10}-[0-9]{1,20}")
 #: A part in a batch is as deep as messages lie.
 DEPTH = 2
 _MESSAGES = frozenset((READY, DELAYED, LEASED))
@@ -48,6 +48,8 @@ def entries(home: Home, states: frozenset[str]) -> Iterator[Entry]:
     if live:
         yield from (entry for entry in _directory(home, "", now) if not states or entry.state in states)
     if not states or LEASED in states:
+        from . import pins
+
         yield from pins.entries(home)
     for ended in (DONE, DEAD):
         if not states or ended in states:
@@ -79,6 +81,8 @@ def _directory(home: Home, prefix: str, now: int) -> Iterator[Entry]:
                 assert parsed.kind in (ACKED, ERROR, ERROR_NEW)  # noqa: S101 - notes and tombstones
     except (FileNotFoundError, NotADirectoryError):
         return
+    except OSError as error:
+        raise access_error(home.path, "list", error) from error
     for each in inner:
         if each.count("/") <= DEPTH:
             yield from _directory(home, each, now)

@@ -18,15 +18,31 @@ from dirqueue.settings import Settings
 from .publish import SLICE_SECONDS
 
 
-def claimable(home: Home, settings: Settings) -> Iterator[tuple[str, str]]:
-    """List the queue now; return (directory, name) of what can be claimed, in the queue's order.
+class Supply:
+    """An iterator over (directory, name) that takes back what was not wanted yet."""
+
+    def __init__(self, found: Iterator[tuple[str, str]]) -> None:
+        self._found = found
+        self._back: list[tuple[str, str]] = []
+
+    def take(self) -> tuple[str, str] | None:
+        """Return the next one; None if there is none."""
+        return self._back.pop() if self._back else next(self._found, None)
+
+    def give_back(self, item: tuple[str, str]) -> None:
+        """Make it the next one again."""
+        self._back.append(item)
+
+
+def claimable(home: Home, settings: Settings) -> Supply:
+    """List the queue now; return what can be claimed, in the queue's order.
 
     Directories are listed when their turn comes, and removed when they turn out to be empty.
     """
     if not home.find():
-        return iter(())
+        return Supply(iter(()))
     now = home.clock.now()
-    return _walk(home, settings, "", _list(home, settings, "", now), now)
+    return Supply(_walk(home, settings, "", _list(home, settings, "", now), now))
 
 
 def _list(home: Home, settings: Settings, prefix: str, now: int) -> list[Name]:

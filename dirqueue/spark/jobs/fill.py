@@ -91,7 +91,9 @@ def _load(spark: SparkSession, source: str, format: str | None, options: dict[st
         }
         format = known.get(suffix)
     if format is not None:
-        return spark.read.options(**options).format(format).load(source)
+        # Spark resolves a relative path in its own directory, which need not be ours.
+        here = os.path.abspath(source) if ":" not in source else source
+        return spark.read.options(**options).format(format).load(here)
     if os.path.exists(source):
         raise SettingsError(
             f"cannot tell what {source!r} is by its name: give format= (parquet, json, csv, text)"

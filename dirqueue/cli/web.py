@@ -1,0 +1,60 @@
+"""The verb `web`: a page to look at queues and to deal with dead letters.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+from typing import Any
+
+from dirqueue import roots
+from dirqueue.cli import render
+from dirqueue.cli.options import VARIABLE, path_of, verb
+from dirqueue.cli.render import Exit
+from dirqueue.errors import SettingsError
+
+PORT = 8425
+TOKEN = "DIRQUEUE_WEB_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = verb(
+        subparsers,
+        "web",
+        web,
+        "serve a page with live charts, messages and dead letters",
+        description="Prints the address to open; it holds a token, which changes at each start unless "
+        f"${TOKEN} gives one. Speaks plain HTTP: to reach it from elsewhere, use ssh -L or a proxy with TLS.",
+        queue=False,
+    )
+    parser.add_argument(
+        "root", metavar="ROOT", nargs="?", help=f"a queue, or a directory of queues; ${VARIABLE}, or here"
+    )
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"({PORT}); 0: any free one")
+    parser.add_argument(
+        "--public", action="store_true", help="reading needs no token: bodies too; changing still does"
+    )
+
+
+def web(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    from dirqueue.web import make_server
+
+    root = path_of(args.root) if args.root else os.environ.get(VARIABLE) or "."
+    for _ in roots.find(root):
+        break  # a root that is not there is said now
+    if not 0 <= args.port < 65536:
+        raise SettingsError(f"--port must be from 0 to 65535, not {args.port}")
+    token = os.environ.get(TOKEN) or secrets.token_urlsafe(18)
+    with make_server(root, args.host, args.port, token, public=args.public) as server:
+        render.complain(f"open {server.url}")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return Exit.OK
+    return Exit.OK

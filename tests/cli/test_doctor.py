@@ -1,0 +1,123 @@
+"""`dirqueue doctor`: it passes a good filesystem and finds what a bad one does."""
+
+import errno
+import json
+import os
+
+import pytest
+from cli.running import sentence
+
+from dirqueue import doctor, fs
+from dirqueue.doctor import probes
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Race for a few names only."""
+    monkeypatch.setattr(probes, "ROUNDS", 5)
+
+
+def results(report):
+    return {probe.name: probe.result for probe in report.probes}
+
+
+def verdicts(report):
+    return {verdict.layout: verdict.result for verdict in report.verdicts}
+
+
+def test_a_good_filesystem_passes_for_every_layout(dq, tmp_path, few):
+    """Status 0, a PASS for each layout, and nothing is left behind."""
+    done = dq("doctor", tmp_path, "--json")
+    rows = [json.loads(line) for line in done.lines]
+    assert done.status == 0, done
+    assert {row["name"] for row in rows if row["what"] == "layout"} == set(doctor.NEEDS)
+    assert all(row["result"] == "PASS" for row in rows if row["what"] == "layout"), rows
+    assert os.listdir(tmp_path) == []
+
+
+def test_two_processes_race_for_every_name(tmp_path):
+    """Each name is won exactly once, whoever wins."""
+    scratch = probes.Scratch(str(tmp_path), str(tmp_path))
+    one, two, odd = scratch.race("rename", scratch.file)
+    scratch.close()
+    assert (one + two, odd) == (probes.ROUNDS, 0)
+    assert len(os.listdir(tmp_path)) == probes.ROUNDS
+
+
+def refuse(code):
+    def call(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+def test_without_hard_links_dirq_simple_fails_and_native_does_not(dq, tmp_path, few, monkeypatch):
+    """The reason is told with the verdict."""
+    monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
+    monkeypatch.setattr(fs, "link", refuse(errno.EPERM))
+    report = doctor.examine(str(tmp_path))
+    assert verdicts(report) == {
+        "native": "pass",
+        "vsqs": "pass",
+        "dirq-simple": "fail",
+        "dirq-normal": "pass",
+    }
+    (bad,) = (each for each in report.verdicts if each.result == "fail")
+    assert "EPERM" in bad.detail
+    assert dq("doctor", tmp_path).status == 0
+    assert dq("doctor", tmp_path, "--layout", "dirq-simple").status == 5
+
+
+def test_a_race_won_twice_fails(tmp_path, few, monkeypatch):
+    """A filesystem on which both processes win cannot hold a queue."""
+    monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 5, 0))
+    report = doctor.examine(str(tmp_path))
+    assert set(verdicts(report).values()) == {"fail"}
+    assert not report.good_for("native")
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "probe", "result"),
+    [
+        ("fsync", errno.EINVAL, "sync", "fail"),
+        ("rename", errno.EXDEV, "directory", "fail"),
+        ("mkdir", errno.EPERM, "directory", "fail"),
+        ("statvfs", errno.ENOSYS, "space", "fail"),
+    ],
+)
+def test_a_call_that_fails_is_told(tmp_path, few, monkeypatch, call, code, probe, result):
+    """Whatever fails, the doctor goes on and says it."""
+    made = fs.mkdir
+    monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
+    if call == "mkdir":
+        monkeypatch.setattr(
+            fs,
+            "mkdir",
+            lambda name, *a, **k: made(name, *a, **k) if name.startswith(".doctor") else refuse(code)(),
+        )
+    else:
+        monkeypatch.setattr(fs, call, refuse(code))
+    assert results(doctor.examine(str(tmp_path)))[probe] == result
+
+
+def test_drawbacks_are_warnings(tmp_path, few, monkeypatch):
+    """A wrong clock, little space, memory instead of disk: usable, and told."""
+    from types import SimpleNamespace
+
+    from dirqueue.clock import Clock
+
+    monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
+    monkeypatch.setattr(Clock, "now", lambda self: 0)
+    monkeypatch.setattr(
+        fs, "statvfs", lambda fd: SimpleNamespace(f_bavail=1, f_frsize=1, f_favail=1, f_files=9)
+    )
+    report = doctor.examine(str(tmp_path))
+    assert (results(report)["clock"], results(report)["space"]) == ("warn", "warn")
+    assert report.good_for("native")
+
+
+def test_a_directory_that_cannot_be_examined(dq, tmp_path):
+    """Missing is one sentence."""
+    done = dq("doctor", tmp_path / "nope")
+    assert done.status == 1
+    sentence(done)

@@ -1,0 +1,450 @@
+"""The verbs for whole queues: create, delete, clear, flush, list, stat, shape, redrive, purge, mv."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from cli.running import sentence
+from filelock import FileLock
+
+from dirqueue import Queue, roots
+
+DAY = 86400
+
+
+def test_create_covers_what_quetify_asks_for(dq, tmp_path):
+    """Type, priority and retry limit, and any other setting."""
+    path = tmp_path / "q"
+    assert (
+        dq(
+            "create", path, "-t", "stack", "-p", "-r", "10", "--set", "margin=2.5", "--set", "keep_done=true"
+        ).status
+        == 0
+    )
+    settings = Queue(path).settings
+    assert (settings.order, settings.priorities, settings.max_attempts) == ("lifo", True, 10)
+    assert (settings.margin, settings.keep_done) == (2.5, True)
+
+
+def test_create_twice_is_fine_unless_it_differs(dq, tmp_path):
+    """The same again changes nothing; something else is status 73."""
+    assert dq("create", tmp_path / "q", "--lease", "2m").status == 0
+    assert dq("create", tmp_path / "q", "--lease", "2m").status == 0
+    done = dq("create", tmp_path / "q", "--lease", "3m")
+    assert done.status == 73
+    assert "was created with" in sentence(done)
+
+
+@pytest.mark.parametrize("setting", ["lease=0", "nonsense=1", "lease", "order=sideways", "max_attempts=-1"])
+def test_create_with_a_setting_that_cannot_be_makes_nothing(dq, tmp_path, setting):
+    """One sentence, status 2, no directory."""
+    done = dq("create", tmp_path / "q", "--set", setting)
+    assert done.status == 2
+    sentence(done)
+    assert not (tmp_path / "q").exists()
+
+
+def test_stack_delivers_the_last_first(dq, tmp_path):
+    """A stack is created and used from the shell."""
+    dq("create", tmp_path / "q", "--type", "stack")
+    for body in "abc":
+        dq("put", tmp_path / "q", body)
+    assert dq("get", tmp_path / "q", "--all").lines == ["c", "b", "a"]
+
+
+# --- delete --------------------------------------------------------------------------------------------------
+
+
+def full_queue(path):
+    """Return a queue with a message in every state and every kind of directory."""
+    queue = Queue.create(path, keep_done=True, sync=False)
+    queue.put_many([b"a", b"b", b"c", b"d"])
+    queue.put(b"later", delay=1000)
+    queue.get(timeout=0).ack()
+    queue.get(timeout=0).reject("no")
+    queue.get(timeout=0).retry(delay=100, error="again")
+    queue.get(timeout=0)
+    (Path(path) / "1794906871655342609277882.new").write_text("unfinished")
+    (Path(path) / "1794906871655342609277883.batch.new").mkdir()
+    (Path(path) / "1794906871655342609277883.batch.new" / "1794906871655342609277884").write_text("staged")
+    return queue
+
+
+def test_delete_removes_everything(dq, tmp_path):
+    """Messages in all states, unfinished ones, settings, the directory."""
+    full_queue(tmp_path / "q")
+    done = dq("delete", tmp_path / "q", "--yes")
+    assert (done.status, done.out, done.err) == (0, "", "")
+    assert not (tmp_path / "q").exists()
+
+
+def test_delete_without_a_terminal_needs_yes(dq, queue):
+    """There is nobody to ask, so nothing is deleted."""
+    queue.put(b"precious")
+    done = dq("delete", queue.path)
+    assert done.status == 2
+    assert "--yes" in sentence(done)
+    assert len(queue) == 1
+
+
+@pytest.mark.parametrize("inside", ["report.txt", "1794906871655342609277882.slice/notes", "dead/readme"])
+def test_delete_refuses_a_queue_with_other_files(dq, queue, inside):
+    """Before anything is removed, wherever the stranger is."""
+    queue.put(b"precious")
+    stranger = Path(queue.path) / inside
+    stranger.parent.mkdir(exist_ok=True)
+    stranger.write_text("mine")
+    done = dq("delete", queue.path, "--yes")
+    assert done.status == 1
+    assert inside in sentence(done)
+    assert len(queue) == 1
+    assert dq("delete", queue.path, "--dry-run").status == 1
+    assert stranger.exists()
+
+
+def test_delete_refuses_what_is_not_a_queue(dq, tmp_path):
+    """A directory of somebody's files stays."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("")
+    done = dq("delete", tmp_path / "home", "--yes")
+    assert done.status == 1
+    assert "is not a queue" in sentence(done)
+    assert (tmp_path / "home" / "thesis.tex").exists()
+
+
+def test_delete_refuses_messages_pinned_by_spark(dq, queue):
+    """What another consumer keeps in the queue is not ours to delete."""
+    (Path(queue.path) / ".spark").mkdir(parents=True)
+    (Path(queue.path) / ".spark" / "pinned").write_text("x")
+    assert dq("delete", queue.path, "--yes").status == 1
+
+
+def test_delete_dry_run_deletes_nothing(dq, queue):
+    """It only says what would be."""
+    queue.put(b"")
+    assert "would delete" in dq("delete", queue.path, "--dry-run").err
+    assert len(queue) == 1
+
+
+def test_delete_gives_up_when_somebody_keeps_putting(queue, monkeypatch):
+    """A bounded number of tries, then one sentence."""
+    from dirqueue import fs
+    from dirqueue.errors import QueueError
+
+    queue.put(b"")
+    rmdir = fs.rmdir
+
+    def busy(path, **how):
+        if path == queue.path:
+            queue.put(b"again")
+        rmdir(path, **how)
+
+    monkeypatch.setattr(fs, "rmdir", busy)
+    with pytest.raises(QueueError, match="does not become empty"):
+        roots.delete(queue._layout)
+
+
+def test_clear_and_flush(dq, tmp_path):
+    """What is done goes by clear; flush removes all; both say how many; the queue stays."""
+    queue = full_queue(tmp_path / "q")
+    assert dq("clear", queue.path, "--dry-run").out == "1\n"
+    assert dq("clear", queue.path).out == "1\n"
+    assert dq("flush", queue.path, "--dry-run").out == "4\n"
+    assert dq("flush", queue.path).status == 2
+    assert dq("flush", queue.path, "-y").out == "4\n"
+    assert queue.stats().total == 0
+    assert queue.settings.keep_done
+
+
+# --- list and counts -----------------------------------------------------------------------------------------
+
+
+def test_list_finds_the_queues_under_a_root(dq, tmp_path, monkeypatch):
+    """At any depth, empty ones too; a queue is not looked into, other directories are no queues."""
+    for name in ("a", "deep/er/b"):
+        Queue(tmp_path / name, sync=False).put(b"x")
+    dq("create", tmp_path / "empty")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    Queue(tmp_path / "a", sync=False).get(timeout=0).reject("dead")
+    monkeypatch.setenv("DIRQUEUE_DIR", str(tmp_path))
+    rows = [line.split("\t") for line in dq("list").lines]
+    assert [row[0] for row in rows] == [str(tmp_path / name) for name in ("a", "deep/er/b", "empty")]
+    assert [row[5] for row in rows] == ["1", "0", "0"]
+    assert [json.loads(line)["ready"] for line in dq("list", tmp_path / "deep", "--json").lines] == [1]
+
+
+def test_list_of_a_root_without_queues_is_status_3(dq, tmp_path):
+    """Nothing there; a root that is missing is an error."""
+    assert dq("list", tmp_path).status == 3
+    assert dq("list", tmp_path / "nope").status == 1
+
+
+def test_list_goes_on_after_a_queue_that_cannot_be_opened(dq, tmp_path):
+    """A damaged queue.json is told, and the others are shown."""
+    Queue(tmp_path / "good", sync=False).put(b"")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "queue.json").write_text("{")
+    done = dq("list", tmp_path)
+    assert [line.split("\t")[0] for line in done.lines] == [str(tmp_path / "good")]
+    assert "queue.json" in sentence(done)
+
+
+def test_stat_counts_states(dq, tmp_path):
+    """The same numbers as Queue.stats, as columns and as JSON; `stats` is the same verb."""
+    queue = full_queue(tmp_path / "q")
+    (line,) = dq("stats", queue.path, "--json").lines
+    told = json.loads(line)
+    assert {name: told[name] for name in ("ready", "delayed", "leased", "dead", "done", "total", "new")} == {
+        "ready": 0, "delayed": 2, "leased": 1, "dead": 1, "done": 1, "total": 3, "new": 2,
+    }  # fmt: skip
+    assert told["queue"] == queue.path
+    row = dq("stat", queue.path).out.rstrip("\n").split("\t")
+    assert row[:7] == [queue.path, "native", "0", "2", "1", "0", "1"]
+    assert "HELD BY" in dq("stat", queue.path, "--table").lines[0]
+
+
+def aged(path, *ages):
+    """Make messages put so many seconds ago."""
+    Path(path).mkdir(exist_ok=True)
+    for number, age in enumerate(ages):
+        id = f"{int((time.time() - age) * 1e6)}{number:09d}"
+        (Path(path) / id).write_text("")
+
+
+def test_shape_counts_ages(dq, tmp_path):
+    """Each message is in the first column whose bound is above its age; the last column has no bound."""
+    aged(tmp_path / "q", 5, 90, 100, 200, 10 * DAY)
+    total, ready = (line.split("\t") for line in dq("shape", tmp_path / "q", "--buckets", "3").lines)
+    assert total == ["TOTAL", "5", "1", "2", "1", "1"]
+    assert ready == ["ready", "5", "1", "2", "1", "1"]
+    head = dq("shape", tmp_path / "q", "--buckets", "3", "--table").lines[0]
+    assert head.split() == ["STATE", "TOTAL", "1m", "2m", "4m", "4m+"]
+
+
+def test_shape_by_other_keys(dq, tmp_path):
+    """By attempts, priority or queue; JSON has the bounds."""
+    aged(tmp_path / "a", 5)
+    aged(tmp_path / "b", 5, 6)
+    rows = [
+        json.loads(line)
+        for line in dq(
+            "shape", tmp_path / "a", tmp_path / "b", "--by", "queue", "--json", "--first", "10"
+        ).lines
+    ]
+    assert [(os.path.basename(row["queue"]), row["total"]) for row in rows] == [
+        ("TOTAL", 3),
+        ("a", 1),
+        ("b", 2),
+    ]
+    assert rows[0]["bounds"][:2] == [10, 20]
+    for by in ("attempts", "priority"):
+        assert dq("shape", tmp_path / "a", "--by", by).status == 0
+    assert dq("shape", tmp_path / "a", "--buckets", "99").status == 2
+    assert dq("shape", tmp_path / "nope").status == 1
+
+
+# --- redrive, purge ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dead(queue):
+    """Return the ids of four dead messages, by error."""
+    ids = []
+    for error in ("timeout", "timeout", "bad input", "timeout"):
+        ids.append(queue.put(error))
+        queue.get(timeout=0).reject(error)
+    return ids
+
+
+def test_redrive_by_match_and_limit(dq, queue, dead):
+    """Only those that match, the oldest first, and the ids are printed; a dry run changes nothing."""
+    words = ("redrive", queue.path, "--match", "^time", "--limit", "2")
+    assert dq(*words, "--dry-run").lines == dead[:2]
+    assert queue.stats().dead == 4
+    assert dq(*words).lines == dead[:2]
+    assert queue.stats().dead == 2
+
+
+def test_redrive_by_id_tells_what_is_missing(dq, queue, dead):
+    """What is there goes, what is not is said."""
+    other = queue.put(b"alive")
+    done = dq("redrive", queue.path, dead[2], other)
+    assert (done.status, done.lines) == (1, [dead[2]])
+    assert other in sentence(done)
+
+
+def test_redrive_of_nothing_is_status_3(dq, queue):
+    """No dead messages, nothing to do."""
+    queue.put(b"")
+    assert dq("redrive", queue.path).status == 3
+    assert dq("redrive", queue.path, "--match", "(").status == 2
+
+
+def leftover(path):
+    """Plant an unfinished message of a producer that died long ago."""
+    file = Path(path) / f"{int((time.time() - DAY) * 1e6)}000000001.new"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("half")
+    os.utime(file, (time.time() - DAY,) * 2)
+    return file
+
+
+def test_purge_is_quiet_and_cleans(dq, queue):
+    """No word on either stream."""
+    file = leftover(queue.path)
+    done = dq("purge", queue.path)
+    assert (done.status, done.out, done.err) == (0, "", "")
+    assert not file.exists()
+
+
+def test_purge_many_queues_under_a_root(dq, tmp_path):
+    """In parallel, one line each on request, JSON too; one that cannot be opened does not stop the others."""
+    files = [leftover(tmp_path / "root" / name) for name in "abcdef"]
+    (tmp_path / "root" / "bad").mkdir()
+    (tmp_path / "root" / "bad" / "queue.json").write_text("[]")
+    done = dq("purge", "-r", tmp_path / "root", "-j", "3", "--verbose")
+    assert done.lines == [f"{tmp_path}/root/{name}\tnew=1" for name in "abcdef"]
+    assert done.status == 2
+    assert "queue.json" in sentence(done)
+    assert not any(file.exists() for file in files)
+    rows = [json.loads(line) for line in dq("purge", tmp_path / "root" / "a", "--json").lines]
+    assert rows[0]["new"] == 0
+
+
+def test_purge_beside_another_purger_is_status_0(dq, queue):
+    """Somebody is at it: nothing to do, nothing wrong."""
+    queue.put(b"")
+    with FileLock(os.path.join(queue.path, ".purge.lock")):
+        done = dq("purge", queue.path, "-v")
+    assert done.status == 0
+    assert "busy" in done.out
+
+
+# --- mv ------------------------------------------------------------------------------------------------------
+
+
+def test_mv_is_one_rename_between_native_queues(dq, queue, tmp_path):
+    """The same file with the same id, and no word about copies."""
+    id = queue.put(b"x")
+    inode = os.stat(os.path.join(queue.path, id)).st_ino
+    done = dq("mv", queue.path, tmp_path / "other")
+    assert (done.status, done.lines, done.err) == (0, [id], "")
+    assert os.stat(tmp_path / "other" / id).st_ino == inode
+    assert len(queue) == 0
+
+
+def test_mv_by_id_state_and_limit(dq, queue, tmp_path):
+    """Delayed ones keep delay, attempts and error; dead ones start anew."""
+    other = Queue(tmp_path / "other", sync=False)
+    first, second = queue.put(b"1"), queue.put(b"2")
+    assert dq("mv", queue.path, other.path, second).lines == [second]
+    queue.get(timeout=0).retry(delay=1000, error="flaky")
+    assert dq("mv", queue.path, other.path, "--state", "delayed").lines == [first]
+    (moved,) = other.peek("delayed")
+    assert (moved.attempts, moved.error) == (1, "flaky")
+    queue.put(b"3")
+    queue.get(timeout=0).reject("bad")
+    assert dq("mv", queue.path, other.path, "--state", "dead", "--limit", "5").status == 0
+    assert sorted(message.data for message in other.peek()) == [b"2", b"3"]
+    assert dq("mv", queue.path, other.path).status == 3
+
+
+def test_mv_dry_run_moves_nothing(dq, queue, tmp_path):
+    """It only prints."""
+    id = queue.put(b"")
+    assert dq("mv", queue.path, tmp_path / "other", "--dry-run").lines == [id]
+    assert len(queue) == 1
+    assert not (tmp_path / "other").exists()
+
+
+def test_mv_gives_and_takes_priorities(dq, queue, tmp_path):
+    """A queue with priorities gives its default one, a queue without takes it away."""
+    other = Queue.create(tmp_path / "p", priorities=True, default_priority=7, sync=False)
+    id = queue.put(b"x")
+    assert dq("mv", queue.path, other.path).lines == [f"7{id}"]
+    assert dq("mv", other.path, queue.path).lines == [id]
+
+
+def test_mv_to_another_filesystem_says_so(dq, queue, tmp_path, monkeypatch):
+    """Then it is claimed, put and acknowledged, and that is told."""
+    import errno
+
+    from dirqueue import fs
+
+    def cannot(src, dst, dir_fd):
+        raise OSError(errno.EXDEV, "cross-device", src)
+
+    queue.put_many([b"a", b"b"])
+    real_rename = fs.rename_noreplace
+    monkeypatch.setattr(
+        fs,
+        "rename_noreplace",
+        lambda src, dst, fd: cannot(src, dst, fd) if src.startswith("/") else real_rename(src, dst, fd),
+    )
+    done = dq("mv", queue.path, tmp_path / "other")
+    assert (done.status, len(done.lines)) == (0, 2)
+    assert "one by one" in sentence(done)
+    assert [lease.message.data for lease in Queue(tmp_path / "other").consume(timeout=0)] == [b"a", b"b"]
+    assert len(queue) == 0
+    id = queue.put(b"c")
+    assert dq("mv", queue.path, tmp_path / "other", id).status == 1
+    queue.get(timeout=0).reject("dead")
+    assert dq("mv", queue.path, tmp_path / "other", "--state", "dead").status == 0
+    assert queue.stats().dead == 0
+
+
+def test_mv_keeps_the_limits_of_the_target(dq, queue, tmp_path):
+    """Too many is status 75, too large is status 1, and what does not fit stays."""
+    Queue.create(tmp_path / "small", max_messages=1, sync=False)
+    Queue.create(tmp_path / "thin", max_size=2, sync=False)
+    queue.put(b"one")
+    queue.put(b"two")
+    assert dq("mv", queue.path, tmp_path / "small").status == 75
+    assert len(queue) == 1
+    assert dq("mv", queue.path, tmp_path / "thin").status == 1
+    assert len(queue) == 1
+
+
+def test_mv_to_itself_is_refused(dq, queue):
+    """Also by another spelling of the path."""
+    queue.put(b"")
+    assert dq("mv", queue.path, queue.path + "/../q").status == 2
+
+
+# --- other layouts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
+def test_the_verbs_work_with_every_layout(dq, tmp_path, layout):
+    """Made, filled, looked at, drained, purged and deleted from the shell."""
+    path = tmp_path / "q"
+    assert dq("create", path, "--layout", layout).status == 0
+    ids = dq("put", path, "a", "b", "c").lines
+    assert [line.split("\t")[0] for line in dq("ls", path).lines] == ids
+    assert dq("cat", path, ids[1]).out == "b"
+    assert [line.split("\t")[1] for line in dq("list", tmp_path).lines] == [layout]
+    assert sorted(dq("get", path, "-n", "2").lines) == ["a", "b"]
+    assert dq("purge", path).status == 0
+    done = dq("mv", path, tmp_path / "native")
+    assert (done.status, len(done.lines)) == (0, 1)
+    assert dq("get", tmp_path / "native").out == "c"
+    dq("put", path, "d")
+    assert dq("delete", path, "--yes").status == 0
+    assert not path.exists()
+
+
+def test_convert_keeps_the_messages_and_the_path(dq, tmp_path):
+    """From VSQS's layout to the native one, in order."""
+    pytest.importorskip("dirqueue.convert")
+    path = tmp_path / "q"
+    dq("create", path, "--layout", "vsqs")
+    dq("put", path, "a", "b", "c")
+    done = dq("convert", path, "--to", "native")
+    assert (done.status, done.out, done.err) == (0, "3\n", "")
+    assert dq("list", tmp_path).out.split("\t")[1] == "native"
+    assert dq("get", path, "--all").lines == ["a", "b", "c"]
+    assert dq("convert", tmp_path / "nope", "--to", "native").status == 1

@@ -1,0 +1,144 @@
+"""What a queue has promised, and what is left of it when the power goes: the story told to the images."""
+
+import os
+
+import dirqueue
+from dirqueue import fs
+from lab import images
+from lab.census import Census
+
+#: Calls after which something may have changed on disk.
+CHANGING = (
+    "write",
+    "fsync",
+    "close",
+    "rename",
+    "rename_noreplace",
+    "link",
+    "unlink",
+    "mkdir",
+    "syncfs",
+    "rmdir",
+)
+
+
+class Teller:
+    """Puts and acks messages; a picture is taken after every call that may change the disk."""
+
+    def __init__(self, album, path, **settings):
+        self.album = album
+        self.queue = dirqueue.Queue(path, **settings)
+        self.known, self.promised, self.acked, self.acking = set(), [], [], []
+
+    def snap(self):
+        self.album.take(
+            known=set(self.known),
+            promised=list(self.promised),
+            acked=list(self.acked),
+            maybe_acked=list(self.acking),
+        )
+
+    def tell(self):
+        """Live a while, until the album is full."""
+        number = 0
+        while not self.album.full:
+            number += 1
+            bodies = [f"{number}-{each}".encode() * 300 for each in range(4)]
+            self.known.update(bodies)
+            self.queue.put(bodies[0])
+            self.promised.append(bodies[0])
+            self.snap()
+            self.queue.put_many(bodies[1:])
+            self.promised += bodies[1:]
+            self.snap()
+            for _ in range(2):
+                lease = self.queue.get(timeout=0)
+                self.acking.append(lease.message.body)
+                lease.ack()
+                self.acked.append(lease.message.body)
+                self.snap()
+            self.queue.get(timeout=0).reject("bad")
+            self.snap()
+        self.queue.close()
+
+
+def photograph(kind, place, count, *, every_call=True, **settings):
+    """Take `count` images of one filesystem while a queue works on it; return (images, complaints)."""
+    image, point = place / f"{kind}.img", place / "mount"
+    images.make(kind, image)
+    album = images.Album(image, place / "copies", count)
+    saved = {name: getattr(fs, name) for name in CHANGING}
+    with images.mounted(kind, image, point) as path:
+        teller = Teller(album, os.path.join(path, "queue"), **settings)
+        try:
+            if every_call:
+                for name, call in saved.items():
+                    setattr(fs, name, _watched(call, teller))
+            teller.tell()
+        finally:
+            for name, call in saved.items():
+                setattr(fs, name, call)
+            teller.queue.close()
+    wrong = album.look(kind, place / "again", judge)
+    image.unlink()
+    return len(album.taken), wrong
+
+
+def _watched(call, teller):
+    def watched(*args, **kwargs):
+        result = call(*args, **kwargs)
+        teller.snap()
+        return result
+
+    return watched
+
+
+def judge(path, **known):
+    """Read an image without the library, then with it: what was promised is there and can be had."""
+    queue = os.path.join(path, "queue")
+    if not os.path.isdir(queue):
+        return [f"lost: {len(known['promised'])} messages with their queue"] if known["promised"] else []
+    return Census(queue).complaints(**known)
+
+
+def reorder(place, count, *, seed=0, **settings):
+    """Record a queue's work on ext4 block by block, then lose the power `count` times; return (images, complaints)."""
+    from lab import blocklog
+
+    marks = []
+    with blocklog.disk(place, images.SIZES["ext4"]) as (device, log):
+        images.run(*images.MAKE["ext4"], device)
+        with images.mounted("ext4", device, place / "mount", "rw") as path:
+            os.sync()
+            start = blocklog.length(log)
+            teller = Teller(_Marks(marks, log), os.path.join(path, "queue"), **settings)
+            teller.tell()
+    image = place / "crash.img"
+    wrong, taken = [], 0
+    for end in blocklog.crashes(log, images.SIZES["ext4"], image, since=start, count=count, seed=seed):
+        taken += 1
+        before = [known for at, known in marks if at <= end]
+        after = [known for at, known in marks if at > end]
+        # Promised: what had returned by then. In doubt: an ack that returned a little later.
+        known = dict(before[-1] if before else {"promised": [], "acked": [], "maybe_acked": []})
+        known["known"] = marks[-1][1]["known"]
+        known["maybe_acked"] = (after or before)[-1]["maybe_acked"]
+        with images.mounted("ext4", image, place / "again") as path:
+            wrong += [f"image {taken}: {each}" for each in judge(path, **known)]
+    image.unlink()
+    return taken, wrong
+
+
+class _Marks:
+    """An album that only notes how far the log had come."""
+
+    def __init__(self, marks, log, rounds=12):
+        self._marks, self._log, self._left = marks, log, rounds * 5
+
+    @property
+    def full(self):
+        return self._left <= 0
+
+    def take(self, **known):
+        self._left -= 1
+        self._marks.append((os.path.getsize(self._log), known))

@@ -1,0 +1,95 @@
+"""Claiming a batch for a block, and executors as workers."""
+
+import pytest
+from kit import drain
+
+import dirqueue.spark
+from dirqueue import LeaseLost, Queue, QueueNotFound, Reject, SettingsError
+from dirqueue.layouts.native import pins
+
+
+def test_a_claimed_batch_is_acknowledged_at_the_end_of_the_block(spark, queue_dir):
+    """The same messages at every look, nobody else's meanwhile, gone afterwards."""
+    queue = Queue(queue_dir)
+    queue.put_many([b"%d" % i for i in range(10)])
+    with dirqueue.spark.claim(spark, queue_dir, limit=8) as frame:
+        assert frame.count() == 8
+        assert frame.select("attempts", "state").distinct().collect() == [(1, "leased")]
+        assert drain(queue) == [b"8", b"9"]
+        assert frame.count() == 8
+    assert queue.stats().total == 0
+    assert pins.consumers(queue._layout.home) == []
+
+
+def test_an_exception_gives_the_batch_back(spark, queue_dir):
+    """Uncounted, and in order."""
+    queue = Queue(queue_dir)
+    queue.put_many([b"1", b"2"])
+    with pytest.raises(ZeroDivisionError), dirqueue.spark.claim(spark, queue_dir) as frame:
+        1 // (frame.count() - 2)
+    assert [message.attempts for message in queue.peek()] == [0, 0]
+    assert drain(queue) == [b"1", b"2"]
+
+
+def test_an_empty_queue_gives_an_empty_frame(spark, queue_dir):
+    """No error: there is nothing to do."""
+    Queue.create(queue_dir)
+    with dirqueue.spark.claim(spark, queue_dir) as frame:
+        assert frame.count() == 0
+
+
+def test_a_batch_that_was_given_to_others_cannot_be_acknowledged(spark, queue_dir):
+    """A driver that was away too long learns it at the end of the block."""
+    queue = Queue(queue_dir)
+    queue.put(b"1")
+
+    def give_away():
+        (consumer,) = pins.consumers(queue._layout.home)
+        pins.Pins(queue._layout.home, queue.settings, consumer).release(1)
+
+    with pytest.raises(LeaseLost), dirqueue.spark.claim(spark, queue_dir):
+        give_away()
+    assert drain(queue) == [b"1"]
+
+
+def test_a_claim_of_what_cannot_be_is_refused(spark, tmp_path):
+    """A missing queue, a wrong limit."""
+    with pytest.raises(QueueNotFound), dirqueue.spark.claim(spark, tmp_path / "nowhere"):
+        pass
+    Queue.create(tmp_path / "q")
+    with pytest.raises(SettingsError, match="limit"), dirqueue.spark.claim(spark, tmp_path / "q", limit=0):
+        pass
+
+
+def handle(message):
+    """Fail for one, refuse another."""
+    if message.body == b"3":
+        raise ValueError("three")
+    if message.body == b"4":
+        raise Reject("never")
+
+
+def test_executors_work_and_acknowledge(spark, queue_dir):
+    """Over a number of workers, a DataFrame and an RDD; failures go back to the queue, the refused die."""
+    queue = Queue.create(queue_dir, backoff=3600.0)
+    queue.put_many([b"%d" % i for i in range(40)])
+    done = dirqueue.spark.work(2, queue_dir, handle, spark=spark, limit=5)
+    assert done.workers == 2
+    worked = dirqueue.spark.work(spark.range(0, 2, 1, 2), queue_dir, handle, limit=5)
+    rest = dirqueue.spark.work(spark.sparkContext.parallelize([1, 2], 2), queue_dir, handle)
+    every = (done, worked, rest)
+    assert sum(each.done for each in every) == 38
+    assert sum(each.failed for each in every) == 2
+    assert "ValueError: three" in {each.first_error for each in every}
+    stats = queue.stats()
+    assert (stats.ready, stats.delayed, stats.dead) == (0, 1, 1)
+
+
+def test_work_on_what_cannot_be_is_refused(spark, tmp_path):
+    """A missing queue, no workers, something that has no partitions."""
+    with pytest.raises(QueueNotFound):
+        dirqueue.spark.work(1, tmp_path / "nowhere", handle, spark=spark)
+    Queue.create(tmp_path / "q")
+    for wrong in (0, "many"):
+        with pytest.raises(SettingsError):
+            dirqueue.spark.work(wrong, tmp_path / "q", handle, spark=spark)

@@ -1,0 +1,122 @@
+"""The ready-made jobs: drain, fill, report, purge, replay."""
+
+import json
+import os
+import time
+import xml.dom.minidom
+
+import pytest
+from kit import drain as take
+
+import dirqueue.spark
+from dirqueue import Queue, QueueNotFound, SettingsError
+
+
+def test_a_queue_is_drained_to_files_once(spark, tmp_path):
+    """Two runs, with a put in between; each message is in the output once."""
+    queue = Queue(tmp_path / "q")
+    queue.put_many([b"%d" % i for i in range(30)])
+    told = []
+    done = dirqueue.spark.drain(spark, queue.path, tmp_path / "out", batch=20, progress=told.append)
+    assert (done.messages, done.batches, done.left) == (30, 2, 0)
+    assert sum(told) == 30
+    queue.put(b"more")
+    assert dirqueue.spark.drain(spark, queue.path, tmp_path / "out", batch=20).messages == 1
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(row.value for row in rows) == sorted([*map(str, range(30)), "more"])
+    assert queue.stats().total == 0
+
+
+def test_a_drain_of_what_cannot_be_is_refused(spark, tmp_path):
+    """A missing queue, an unknown format."""
+    with pytest.raises(QueueNotFound):
+        dirqueue.spark.drain(spark, tmp_path / "nowhere", tmp_path / "out")
+    Queue.create(tmp_path / "q")
+    with pytest.raises(SettingsError, match="format must be"):
+        dirqueue.spark.drain(spark, tmp_path / "q", tmp_path / "out", format="xml")
+
+
+def test_a_queue_is_filled_from_files(spark, tmp_path):
+    """Rows become JSON, a condition chooses, an expression makes the body, a version is written once."""
+    (tmp_path / "in.json").write_text('{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n')
+    queue = Queue(tmp_path / "q")
+    assert dirqueue.spark.fill(spark, tmp_path / "in.json", queue.path).messages == 2
+    assert [json.loads(body) for body in sorted(take(queue))] == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    for repeated in (False, True):
+        done = dirqueue.spark.fill(
+            spark, tmp_path / "in.json", queue.path, value="b", where="a > 1", app="f", version=1
+        )
+        assert (done.messages, done.repeated) == (0 if repeated else 1, repeated)
+    assert take(queue) == [b"y"]
+    with pytest.raises(SettingsError, match="go together"):
+        dirqueue.spark.fill(spark, tmp_path / "in.json", queue.path, app="f")
+
+
+def test_many_queues_are_counted(spark, tmp_path):
+    """Depth, age, throughput and failures by reason; as lines, JSON, a table and an image."""
+    for name in ("a", "b"):
+        queue = Queue.create(tmp_path / "spool" / name, keep_done=True)
+        queue.put_many([b"1", b"2", b"3", b"4"])
+        first, second, third = queue.get_many(3)
+        first.ack()
+        second.reject("bad input")
+        third.reject(f"timeout in {name}")
+    done = dirqueue.spark.report(spark, tmp_path / "spool")
+    assert [(os.path.basename(line.queue), line.ready, line.dead, line.done) for line in done.lines] == [
+        ("a", 1, 2, 1),
+        ("b", 1, 2, 1),
+    ]
+    assert done.total.failures == {"bad input": 2, "timeout in a": 1, "timeout in b": 1}
+    assert done.total.put_last_hour == 8
+    assert done.total.done_last_hour == 2
+    assert done.total.oldest_s >= 0
+    assert json.loads(done.to_json())["total"]["ready"] == 2
+    assert done.to_frame(spark).where("dead = 2").count() == 2
+    image = xml.dom.minidom.parseString(done.to_svg())
+    assert image.documentElement.tagName == "svg"
+
+
+def test_many_queues_are_purged(spark, tmp_path):
+    """Spread over executors; what is stale goes, in each of them."""
+    for number in range(5):
+        path = tmp_path / "spool" / f"q{number}"
+        Queue.create(path, stale=60.0).put(b"x")
+        left = path / f"{(time.time_ns() - 7200 * 10**9) // 1000}123456789.new"
+        left.write_bytes(b"")
+        os.utime(left, (0, 0))
+    done = dirqueue.spark.purge(spark, tmp_path / "spool")
+    assert (done.queues, done.purged.new, done.failed) == (5, 5, {})
+
+
+def test_dead_messages_are_replayed_by_a_condition(spark, queue_dir):
+    """A dry run counts; the real one makes those that match ready again."""
+    queue = Queue(queue_dir)
+    queue.put_many([b"1", b"2", b"3"])
+    for lease, reason in zip(queue.get_many(3), ("timeout", "bad", "timeout"), strict=True):
+        lease.reject(reason)
+    assert dirqueue.spark.replay(spark, queue_dir, "error = 'timeout'", dry_run=True).matched == 2
+    assert queue.stats().ready == 0
+    done = dirqueue.spark.replay(spark, queue_dir, "error = 'timeout' AND value < '3'")
+    assert (done.matched, done.redriven) == (1, 1)
+    assert take(queue) == [b"1"]
+    assert queue.stats().dead == 2
+
+
+def test_the_command_runs_the_jobs(spark, tmp_path, capsys, monkeypatch):
+    """`dirqueue spark JOB` uses the running session here, and its exit status says what came of it."""
+    from dirqueue.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("id,name\n1,a\n2,b\n")
+    assert main(["spark", "fill", "in.csv", "q", "--option", "header=true", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"messages": 2, "repeated": False}
+    assert main(["spark", "report", "q", "--chart", "q.svg"]) == 0
+    assert capsys.readouterr().out.split("\t")[1] == "2"
+    assert (tmp_path / "q.svg").read_text().startswith("<svg")
+    assert main(["spark", "purge", "q"]) == 0
+    assert main(["spark", "replay", "q"]) == 3
+    capsys.readouterr()
+    assert main(["spark", "drain", "q", "out", "--format", "json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"] == 2
+    assert main(["spark", "drain", "nowhere", "out"]) == 1
+    assert "there is no queue at" in capsys.readouterr().err

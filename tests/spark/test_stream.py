@@ -1,0 +1,114 @@
+"""Streams: pinned lots, offsets that replay, a sink that writes each batch once."""
+
+import json
+import shutil
+
+import pytest
+from kit import drain
+
+from dirqueue import Queue
+
+
+def start(spark, source, sink, checkpoint, *, schema=None, sink_format="dirqueue", **options):
+    reader = spark.readStream.format("dirqueue").options(**options)
+    if schema:
+        reader = reader.schema(schema)
+    writer = reader.load(str(source)).select("value").writeStream.format(sink_format)
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    return writer.start(str(sink)) if sink else writer.start()
+
+
+def run(*arguments, **options):
+    query = start(*arguments, **options)
+    try:
+        query.awaitTermination()
+        return query.recentProgress
+    finally:
+        query.stop()
+
+
+def test_every_message_goes_from_queue_to_queue_once(spark, tmp_path):
+    """Several batches, a second run with nothing to do, a third with something new."""
+    source, sink, memory = Queue(tmp_path / "in"), Queue(tmp_path / "out"), tmp_path / "memory"
+    wanted = [b"%d" % i for i in range(50)]
+    source.put_many(wanted)
+    told = run(spark, source.path, sink.path, memory, maxMessagesPerTrigger=20)
+    assert [each["numInputRows"] for each in told if each["numInputRows"]] == [20, 20, 10]
+    backlog = [each["sources"][0]["latestOffset"] for each in told]
+    assert all("ready" in each and "oldest_s" in each for each in backlog)
+    run(spark, source.path, sink.path, memory)
+    source.put(b"more")
+    run(spark, source.path, sink.path, memory)
+    assert sorted(drain(sink)) == sorted([*wanted, b"more"])
+    assert source.stats().total == 0
+
+
+def test_a_finished_batch_that_spark_repeats_is_written_once(spark, tmp_path):
+    """The commit log of the last batch is lost: the batch runs again, its identity stops it."""
+    source, sink, memory = Queue(tmp_path / "in"), Queue(tmp_path / "out"), tmp_path / "memory"
+    source.put_many([b"1", b"2"])
+    query = start(spark, source.path, sink.path, memory)
+    query.awaitTermination()
+    last = max(int(path.name) for path in (memory / "commits").iterdir() if path.name.isdigit())
+    for name in (f"{last}", f".{last}.crc"):
+        (memory / "commits" / name).unlink(missing_ok=True)
+    # Its lot is gone by now, as after a crash between Spark's log and the next batch; going on must be asked for.
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        run(spark, source.path, sink.path, memory)
+    run(spark, source.path, sink.path, memory, failOnDataLoss="false")
+    assert sorted(drain(sink)) == [b"1", b"2"]
+
+
+def test_kept_messages_and_lots_limited_by_size(spark, tmp_path):
+    """AckMode keep moves what is done to done/; maxBytesPerTrigger cuts by size."""
+    source, memory = Queue(tmp_path / "in"), tmp_path / "memory"
+    source.put_many([b"x" * 100] * 6)
+    told = run(spark, source.path, None, memory, sink_format="noop", ackMode="keep", maxBytesPerTrigger=250)
+    assert [each["numInputRows"] for each in told if each["numInputRows"]] == [2, 2, 2]
+    assert source.stats().done == 6
+
+
+def test_a_checkpoint_of_another_queue_is_refused(spark, tmp_path):
+    """By both names, before anything is taken."""
+    Queue(tmp_path / "one").put(b"1")
+    other = Queue(tmp_path / "two")
+    other.put(b"2")
+    run(spark, tmp_path / "one", None, tmp_path / "memory", sink_format="noop")
+    with pytest.raises(Exception, match="belongs to another queue"):
+        run(spark, tmp_path / "two", None, tmp_path / "memory", sink_format="noop")
+    assert other.stats().ready == 1
+
+
+def test_a_queue_that_vanishes_is_named(spark, tmp_path):
+    """Between two runs of a stream."""
+    Queue(tmp_path / "one").put(b"1")
+    run(spark, tmp_path / "one", None, tmp_path / "memory", sink_format="noop")
+    shutil.rmtree(tmp_path / "one")
+    with pytest.raises(Exception, match="there is no queue at"):
+        run(spark, tmp_path / "one", None, tmp_path / "memory", sink_format="noop")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        pytest.param({"ackMode": "burn"}, "ackMode must be one of delete, keep", marks=pytest.mark.slow),
+        pytest.param({"maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger must be", marks=pytest.mark.slow),
+        pytest.param({"claimTimeout": "soon"}, "claimTimeout must be", marks=pytest.mark.slow),
+        ({"startingOffsets": "earliest"}, "no option 'startingoffsets'"),
+    ],
+)
+def test_a_wrong_option_of_a_stream_is_named(spark, tmp_path, options, text):
+    """When the query starts."""
+    Queue(tmp_path / "in").put(b"1")
+    with pytest.raises(Exception, match=text):
+        run(spark, tmp_path / "in", None, tmp_path / "memory", sink_format="noop", **options)
+
+
+def test_the_offset_is_the_number_of_the_lot(spark, tmp_path):
+    """What the checkpoint holds is small and readable."""
+    Queue(tmp_path / "in").put(b"1")
+    run(spark, tmp_path / "in", None, tmp_path / "memory", sink_format="noop")
+    last = max(int(path.name) for path in (tmp_path / "memory" / "offsets").iterdir() if path.name.isdigit())
+    offset = json.loads((tmp_path / "memory" / "offsets" / str(last)).read_text().splitlines()[-1])
+    assert offset["lot"] == 1
+    assert offset["queue"] == str(tmp_path / "in")

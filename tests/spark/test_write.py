@@ -1,0 +1,113 @@
+"""Writing a table to a queue: all at once, once, or not at all."""
+
+import os
+
+import pytest
+from kit import drain, files
+from pyspark.sql import functions as f
+
+from dirqueue import Queue
+
+
+def save(frame, path, mode="append", **options):
+    frame.write.format("dirqueue").mode(mode).options(**options).save(str(path))
+
+
+def bodies(path, state="ready"):
+    return sorted(message.data for message in Queue(path).peek(state))
+
+
+def staged(path):
+    return [name for name in files(path) if ".batch.new" in name]
+
+
+def test_every_row_becomes_one_message(table, queue_dir):
+    """Written by two tasks, visible as one batch, claimable as ever."""
+    save(table(100), queue_dir)
+    assert len([name for name in os.listdir(queue_dir) if name.endswith(".batch")]) == 1
+    assert sorted(drain(Queue(queue_dir))) == sorted(b"%d" % i for i in range(100))
+    assert not staged(queue_dir)
+
+
+def test_a_failed_job_leaves_nothing(spark, table, queue_dir):
+    """Neither visible nor behind, whatever its tasks had written."""
+
+    def fail(id):
+        if id == "150":
+            raise ValueError("on purpose")
+        return id
+
+    frame = table(200).select(f.udf(fail)("value").alias("value"))
+    with pytest.raises(Exception, match="on purpose"):
+        save(frame, queue_dir)
+    assert bodies(queue_dir) == []
+    assert not staged(queue_dir)
+
+
+def test_a_repeated_version_is_written_once(table, queue_dir):
+    """With txnAppId and txnVersion a job may be run again, also after the messages are gone."""
+    for _ in range(2):
+        save(table(10), queue_dir, txnAppId="nightly", txnVersion=1)
+    assert len(Queue(queue_dir)) == 10
+    assert len(drain(Queue(queue_dir))) == 10
+    save(table(10), queue_dir, txnAppId="nightly", txnVersion=1)
+    assert len(Queue(queue_dir)) == 0
+    assert not staged(queue_dir)
+
+
+def test_bytes_priorities_and_delays_are_taken(spark, queue_dir):
+    """Each row may have its own priority and delay."""
+    Queue.create(queue_dir, priorities=True)
+    rows = [(b"\x00\xff", 7, 0.0), (b"urgent", 1, None), (b"default", None, None), (b"later", 1, 3600.0)]
+    save(spark.createDataFrame(rows, "value binary, priority int, delay double").coalesce(1), queue_dir)
+    assert drain(Queue(queue_dir)) == [b"urgent", b"default", b"\x00\xff"]
+    assert bodies(queue_dir, "delayed") == [b"later"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "text"),
+    [
+        ("'a' AS value, 1 AS colour", {}, "no column 'colour'"),
+        ("'a' AS body", {}, "no column 'body'"),
+        ("1 AS priority", {}, "needs a column value"),
+        ("1 AS value", {}, "'value' must be a string or binary, not int"),
+        ("'a' AS value, 'x' AS delay", {}, "'delay' must be a number"),
+        ("cast(null AS string) AS value", {}, "holds a null"),
+        ("'a' AS value, 3 AS priority", {}, "needs a queue with priorities"),
+        ("'a' AS value, -1 AS delay", {}, "delay must be"),
+        ("'a' AS value", {"colour": "red"}, "no option 'colour'"),
+        ("'a' AS value", {"txnAppId": "x"}, "go together"),
+        ("'a' AS value", {"txnAppId": "x", "txnVersion": "-1"}, "txnVersion must be a whole number"),
+        ("'a' AS value", {"sync": "perhaps"}, "sync must be true or false"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_name(spark, queue_dir, columns, options, text):
+    """The error is raised in the driver, names the thing, and nothing is visible."""
+    with pytest.raises(Exception, match=text):
+        save(spark.sql(f"SELECT {columns}"), queue_dir, **options)
+    assert not queue_dir.exists() or bodies(queue_dir) == []
+
+
+def test_overwriting_is_refused_with_the_reason(table, queue_dir):
+    """Others may be working on what is there."""
+    with pytest.raises(Exception, match="others are working on"):
+        save(table(1), queue_dir, mode="overwrite")
+
+
+def test_a_body_above_the_limit_of_the_queue_fails_the_job(table, queue_dir):
+    """max_size and max_messages hold for Spark too."""
+    Queue.create(queue_dir, max_size=2, max_messages=50)
+    with pytest.raises(Exception, match="max_size=2"):
+        save(table(101), queue_dir)
+    with pytest.raises(Exception, match="max_messages=50"):
+        save(table(60), queue_dir)
+    assert bodies(queue_dir) == []
+    assert not staged(queue_dir)
+
+
+@pytest.mark.root
+def test_a_place_that_cannot_be_written_to_is_named(table, tmp_path):
+    """A file where the directory should be."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Exception, match="not a directory"):
+        save(table(1), tmp_path / "file")

@@ -1,0 +1,166 @@
+"""Errors, settings, backoff, codecs, the clock and the table of mounts."""
+
+import copy
+import json
+import pickle
+import queue as stdlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dirqueue
+from dirqueue import codecs, errors, fs, mounts, names, settings
+from dirqueue.clock import Clock
+
+ERRORS = [
+    errors.Empty("t", path="p"), errors.Full("t", path="p"),
+    errors.LeaseLost("t", message_id="1", token="k", reason="gone"), errors.MessageNotFound("t", message_id="1"),
+    errors.MessageTooLarge("t", message_id="", size=2, limit=1), errors.InvalidId("t", message_id="x"),
+    errors.CodecError("t", message_id="1"), errors.QueueNotFound("t", path="p"), errors.LayoutError("t", path="p"),
+    errors.Unsupported("t", path="p", capability="delay"), errors.SettingsError("t"),
+    errors.access_error("p", "put to", OSError(28, "No space left on device")),
+    errors.Retry(5, "why"), errors.Reject("no"), errors.Release(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda each: type(each).__name__)
+def test_errors_survive_pickling_and_copying(error):
+    """Type, text and every field."""
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
+        assert getattr(again, "errno", None) == getattr(error, "errno", None)
+
+
+def test_errors_are_what_people_already_catch():
+    """Each is its standard parent too, and all have one base."""
+    for kind, parent in (
+        ("Empty", stdlib.Empty), ("Full", stdlib.Full), ("MessageNotFound", LookupError),
+        ("MessageTooLarge", ValueError), ("InvalidId", ValueError), ("CodecError", ValueError),
+        ("QueueNotFound", FileNotFoundError), ("QueueAccess", OSError), ("SettingsError", ValueError),
+    ):  # fmt: skip
+        assert issubclass(getattr(dirqueue, kind), (parent, dirqueue.DirQueueError))
+        assert issubclass(getattr(dirqueue, kind), parent)
+
+
+@given(attempts=st.integers(1, 10**6), first=st.floats(0, 1e6), longest=st.floats(0, 1e6))
+def test_the_pause_doubles_within_its_bounds(attempts, first, longest):
+    """Between half and all of min(longest, first * 2 ** (n - 1)), for any number of failures."""
+    pause = settings.Settings(backoff=first, max_backoff=longest).pause(attempts)
+    expected = min(longest, first * 2.0 ** min(attempts - 1, 62))
+    assert expected * 0.5 <= pause <= expected
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "lease": st.floats(0.001, 1e6), "max_attempts": st.integers(0, 1000), "sync": st.booleans(),
+            "order": st.sampled_from(settings.ORDERS), "priorities": st.booleans(),
+            "max_size": st.integers(0, 10**12), "margin": st.floats(0, 100), "keep_done": st.booleans(),
+        },
+    )
+)  # fmt: skip
+def test_settings_are_written_and_read_as_they_were_given(given_settings):
+    """What dumps writes, loads reads; nothing that was not given is in it."""
+    told = settings.loads(settings.dumps(given_settings))
+    assert told == given_settings
+    built = settings.build({}, told)
+    assert all(getattr(built, name) == value for name, value in given_settings.items())
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(
+    alphabet=st.characters(exclude_categories=["Cs"])), lambda inner: st.lists(inner) | st.dictionaries(
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])), inner), max_leaves=10))  # fmt: skip
+def test_json_bodies_come_back(value):
+    """Any JSON value, compact and in UTF-8."""
+    codec = codecs.find("json")
+    assert codecs.decode(codec, codecs.encode(codec, value), "1") == json.loads(json.dumps(value))
+
+
+class Server:
+    """A file server whose clock is off by so many seconds."""
+
+    def __init__(self, monkeypatch, off):
+        self.real, self.off = fs.fstat, off
+        monkeypatch.setattr(fs, "fstat", self.fstat)
+
+    def fstat(self, fd):
+        real = self.real(fd)
+
+        class Facts:
+            st_mtime = real.st_mtime + self.off
+
+        return Facts
+
+
+@pytest.mark.parametrize("off", [0, 0.01, 5, -5, 3600, -86400])
+def test_the_clock_is_the_servers(tmp_path, monkeypatch, off):
+    """Leases are judged by the time of the files, whatever our own clock says."""
+    import os
+    import time
+
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        Server(monkeypatch, off)
+        clock = Clock(fd)
+        difference = clock.now() / 1e6 - time.time()
+        assert abs(difference - off) < 3
+        assert os.listdir(tmp_path) == []
+    finally:
+        os.close(fd)
+
+
+def test_a_clock_that_was_never_set_makes_names_that_can_be_read(tmp_path, monkeypatch):
+    """Before 2001 microseconds have too few digits; the clock runs on from there."""
+    import os
+
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        Server(monkeypatch, -1e12)
+        monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000)
+        monkeypatch.setattr("time.time", lambda: 1.0)
+        now = Clock(fd).now()
+        assert names.parse(f"1500000000000000123456789.{now}.1")
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("fstype", "remote"),
+    [("ext4", False), ("tmpfs", False), ("nfs4", True), ("fuse.sshfs", True), ("cifs", True)],
+)
+def test_what_is_not_known_to_be_local_is_remote(fstype, remote):
+    """A lost reply is possible wherever there is a network."""
+    assert mounts.Mount(fstype).remote is remote
+
+
+def test_a_mount_that_cannot_rename_without_replacing_links(tmp_path, monkeypatch):
+    """The ways narrow from renameat2 to link to rename, and each publishes."""
+    import os
+
+    def cannot(*_, **__):
+        raise NotImplementedError
+
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        mount = mounts.Mount("ext4")
+        monkeypatch.setattr(fs, "rename_noreplace", cannot)
+        (tmp_path / "a.new").write_bytes(b"a")
+        mount.publish("a.new", "a", fd)
+        assert mount.publishes_by == "link"
+        (tmp_path / "b.new").write_bytes(b"b")
+        with pytest.raises(FileExistsError):
+            mount.publish("b.new", "a", fd)
+
+        def no_links(*_, **__):
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(fs, "link", no_links)
+        mount.publish("b.new", "b", fd)
+        assert mount.publishes_by == "rename"
+        assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    finally:
+        os.close(fd)
