@@ -1,11 +1,10 @@
-# ruff: noqa: ANN, ARG001
 """What the dirq layouts cost: against the bare system calls, and against dirq 1.8.
 
     python benchmarks/dirq_layouts.py [--messages 2000] [--rounds 9] [--big 100000]
 
 CPU of the thread. Each round measures every contender once, in a new random order, on tmpfs and
-(as root) on an ext4 with a journal in a loop-mounted file; the table shows the median of the rounds' ratios. The floor is
-a loop of bare os.* calls: what the format itself asks for, nothing else.
+(as root) on an ext4 with a journal in a loop-mounted file; the table shows the median of the rounds' ratios.
+The floor is a loop of bare os.* calls: what the format itself asks for, nothing else.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ Crash: run it again; it goes on where it was.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,8 +27,12 @@ from dirqueue.settings import check_seconds
 
 #: How long one message may be on its way; after a crash its lease holds the conversion up for so long.
 LEASE = 60.0
+#: Says in PATH.converting what the old layout was.
+FROM = "from"
 #: What of an emptied queue may be removed with it.
-FURNITURE = (".ballast", ".purge.lock", "queue.json")
+FURNITURE = (".ballast", ".purge.lock", "queue.json", FROM, FROM + ".new")
+#: And what a process that died left there: never a message that was accepted.
+LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)|[0-9]{13,34}\.(new|error)|\.clock-.*")
 _LIVE = ("ready", "delayed", "leased")
 
 
@@ -83,7 +88,7 @@ class _Conversion:
             if not self._there(self.old):
                 source = self._source()
                 if source is None:
-                    return Converted(0, "")
+                    return Converted(0, self._sweep())
                 self._begin(source, wait)
                 with self._new(self.target_path) as target:
                     self._leftovers(source, target)
@@ -104,11 +109,22 @@ class _Conversion:
         """Return the old queue; None if the work is done already."""
         if not self._there(self.path):
             raise QueueNotFound(f"there is no queue at {self.path!r} to convert", path=self.path)
-        source = Queue(self.path, create=False, sync=True)
-        if source.layout != self.layout:
+        began_as = self._began_as()
+        # The new queue is made before that is written down, and leaves its place in the last step but one.
+        if began_as != "auto" and not self._there(self.target_path):
+            return None
+        source = Queue(self.path, create=False, layout=began_as)
+        if began_as != "auto" or source.layout != self.layout:
             return source
         source.close()
         return None
+
+    def _began_as(self) -> str:
+        """Return the layout of the old queue: an emptied one cannot always be recognised."""
+        try:
+            return fs.read_file(os.path.join(self.work, FROM), -1).decode()
+        except FileNotFoundError:
+            return "auto"
 
     def _begin(self, source: Queue[bytes], wait: float) -> None:
         """Refuse what cannot be done, before anything is."""
@@ -133,6 +149,9 @@ class _Conversion:
                 path=self.path,
             )
         fs.make_directories(self.moving)
+        self._new(self.target_path).close()
+        if not self._there(os.path.join(self.work, FROM)):
+            fs.replace_file(os.path.join(self.work, FROM), source.layout.encode(), -1, sync=True)
 
     def _new(self, path: str) -> Queue[bytes]:
         return Queue.create(path, layout=self.layout, **self.settings)
@@ -169,22 +188,26 @@ class _Conversion:
     def _leftovers(self, source: Queue[bytes], target: Queue[bytes]) -> None:
         """Finish what a crash left between the two queues."""
         for name in fs.names_in(self.moving, -1):
+            if name.endswith(".new"):
+                fs.discard(os.path.join(self.moving, name), -1)
+                continue
             copy = os.path.join(self.moving, name)
             entry = source._layout.find(name.replace("-", "/"))  # noqa: SLF001 - an id that may be gone
             if entry is not None and entry.state in _LIVE:
                 fs.unlink(copy)  # the old queue has it still
-            elif fs.stat(copy).st_nlink > 1:
+            elif _holds(target, fs.stat(copy)):
                 fs.unlink(copy)  # the new queue has it already, by link
             else:
+                # A second name in the new queue that nobody can see is no message, and would be in the way.
+                fs.replace_file(copy, fs.read_file(copy, -1), -1, sync=True)
                 target.put_path(copy)
                 self.moved += 1
 
     def _sweep(self) -> str:
         """Take over what came into the old directory at the last moment, and remove it if nothing is left."""
         if self._there(self.old):
-            with Queue(self.old, create=False) as late:
-                empty = late.layout == self.layout or not len(late)
-                if not empty:
+            with Queue(self.old, create=False, layout=self._began_as()) as late:
+                if len(late):
                     fs.make_directories(self.moving)
                     with self._new(self.path) as target:
                         self._leftovers(late, target)
@@ -204,9 +227,20 @@ def _remove(path: str) -> None:
         inner = os.path.join(path, entry.name)
         if entry.is_dir(follow_symlinks=False):
             _remove(inner)
-        elif entry.name in FURNITURE or entry.name.startswith(".clock-"):
+        elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):
             fs.discard(inner, -1)
     fs.remove_directory(path, -1)
+
+
+def _holds(target: Queue[bytes], copy: os.stat_result) -> bool:
+    """Whether a message of the queue is the same file."""
+    if copy.st_nlink == 1:
+        return False
+    for message in target.peek():
+        with message.open() as stream:
+            if fs.fstat(stream.fileno()).st_ino == copy.st_ino:
+                return True
+    return False
 
 
 def _lacks(layout: str) -> dict[str, str]:

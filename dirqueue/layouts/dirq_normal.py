@@ -145,7 +145,8 @@ class DirqNormal(DirqLayout):
         if when is None:
             return None
         if when + self._honoured <= now:
-            return self.store.steal(name, (now - self._honoured) * 1000)
+            stale = self.store.break_lock(name, (now - self._honoured) * 1000)
+            return self.store.take(name) if stale else None
         self._cursor.not_before(name, min(when + self._honoured, now + seconds(AGAIN_SECONDS)))
         return None
 

@@ -192,10 +192,6 @@ class NormalStore(Store):
         """Whether that lock is still there."""
         return self.token(name) == token
 
-    def steal(self, name: str, limit_ns: int) -> str | None:
-        """Take over a lock whose time is before the limit; as `take`."""
-        return self.take(name) if self.break_lock(name, limit_ns) else None
-
     def break_lock(self, name: str, limit_ns: int) -> bool:
         """Take a stale lock away; whether it was stale.
 

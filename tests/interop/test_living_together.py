@@ -24,8 +24,7 @@ class Crew:
     def start(self, who, verb, *rest):
         """Start one; what it prints goes to a file, so that nobody waits for a reader."""
         number = len(self.running)
-        out, err = (open(self.where / f"{kind}{number}", "wb") for kind in ("out", "err"))
-        with out, err:
+        with open(self.where / f"out{number}", "wb") as out, open(self.where / f"err{number}", "wb") as err:
             command = [sys.executable, str(PEERS), who, verb, self.queue, *map(str, rest)]
             process = subprocess.Popen(command, stdout=out, stderr=err)
         self.running.append((process, verb, number))

@@ -105,8 +105,12 @@ def test_it_goes_on_after_dying_at_any_call(tmp_path, monkeypatch, one, two):
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert status in (0, 9)
         finished = status == 0
+        if one.startswith("dirq"):
+            # A lock that was not yet given its short time is honoured for ten minutes: let them pass.
+            for each in path.rglob("*"):
+                os.utime(each, (1e9, 1e9))
         convert_queue(path, layout=two, wait=30, sync=False)
         assert sorted(converted(path, two)) == bodies, number
         assert os.listdir(path.parent) == ["q"], number
-        number += 3
+        number += 7
     assert number > 50
