@@ -66,17 +66,13 @@ def as_user(verb, path, umask, who):
 
 @pytest.fixture
 def shared(tmp_path):
-    """Return a path that every user can walk to; the directories above are opened for the test only."""
-    opened = []
+    """Return a path that every user can walk to. What is opened for that are this run's own temporary directories."""
     for parent in tmp_path.parents:
         mode = os.stat(parent).st_mode & 0o7777
         if not mode & 0o001:
-            os.chmod(parent, mode | 0o011)
-            opened.append((parent, mode))
+            os.chmod(parent, mode | 0o011)  # and left so: the tests beside this one need it too
     os.chmod(tmp_path, 0o755)
-    yield tmp_path
-    for parent, mode in opened:
-        os.chmod(parent, mode)
+    return tmp_path
 
 
 @pytest.mark.parametrize("umask", [0o002, 0o022, 0o077], ids=oct)
