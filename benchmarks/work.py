@@ -390,7 +390,7 @@ def scan(cell: Cell) -> Result:
     answer["purge"] = _best(queue.purge)
     answer["stats"] = _best(queue.stats)
     if PEERS["dirq-simple"].module and cell.peer == "dirq-simple":
-        answer["peer"] = _dirq_purge(cell)
+        answer["dirq"] = _dirq_purge(cell)
     return answer
 
 
