@@ -44,12 +44,14 @@ KEEP = 32768
 #: The granularity of directory times: a change within it may not show.
 TICK_NS = 20_000_000
 #: Entries looked at together.
-CHUNK = 1024
+CHUNK = 8192
 NEVER = 1 << 62
 CLAIMABLE = frozenset((READY, DELAYED, LEASED))
 #: What a crash may leave; how many of them are looked at in passing.
 LEFTOVERS = frozenset((NEW, ERROR_NEW, STAGING, ACKED))
 TIDY = 16
+OF_FILES = CLAIMABLE | LEFTOVERS - {STAGING}
+OF_DIRECTORIES = CONTAINERS | {STAGING}
 
 
 class Segment(NamedTuple):
@@ -242,7 +244,7 @@ class Cursor:
             import random
 
             random.shuffle(run)
-        elif len(set(map(len, run))) > 1 and len(set(map(_id_length, run))) > 1:
+        elif len({ID_DIGITS if len(name) == ID_DIGITS else _id_length(name) for name in run}) > 1:
             run.sort(key=_order_key, reverse=self._order == "fifo")
         else:  # ids of one length: the order of names is the order of ids
             run.sort(reverse=self._order == "fifo")
@@ -255,24 +257,28 @@ class Cursor:
         ready: list[str] = []
         others: list[names.Name] = []
         bare = True
+        last = ""
         with fs.entries(prefix or ".", self._home.fd) as found:
-            while chunk := list(itertools.islice(found, CHUNK)):
-                bare = False
-                plain = [
-                    name
-                    for entry in chunk
-                    if len(name := entry.name) == ID_DIGITS
-                    and name.isdigit()
-                    and entry.is_file(follow_symlinks=False)
+            while True:
+                strange: list[os.DirEntry[str]] = []
+                chunk = [
+                    entry.name
+                    for entry in itertools.islice(found, CHUNK)
+                    if entry.is_file(follow_symlinks=False) or strange.append(entry)  # type: ignore[func-returns-value]
                 ]
+                if not chunk and not strange:
+                    break
+                bare = False
+                plain = [name for name in chunk if len(name) == ID_DIGITS]
                 if len(plain) < len(chunk):
-                    others += filter(None, map(_other, chunk))
-                ready += plain
+                    others += filter(None, map(_other, (name for name in chunk if len(name) != ID_DIGITS)))
+                others += filter(None, map(_container, strange))
+                if plain and not _all_ids(plain):
+                    plain = [name for name in plain if names.parse(name)]
+                ready += [name for name in plain if name < last] if last else plain
                 if len(ready) > 2 * KEEP:
                     ready = self._ordered(ready)[-KEEP:]
-        # The quick test above lets pass what only Unicode calls digits; one look at all of them is cheaper.
-        if ready and not ("".join(ready).isascii() and min(ready) >= "1"):
-            ready = [name for name in ready if names.parse(name)]
+                    last = ready[0] if self._order == "fifo" else ""
         leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
         if leftovers:
             self.leftovers = [(prefix, leftovers[:TIDY])]
@@ -333,13 +339,21 @@ def _priority(name: str) -> int:
     return names.priority_of(name.partition(".")[0]) or 0
 
 
-def _other(entry: os.DirEntry[str]) -> names.Name | None:
-    """Return what is ours and not plainly ready: the rest is a note, or foreign."""
+def _all_ids(run: list[str]) -> bool:
+    """Whether names of the right length are all ids: one look at all of them is cheaper than one at each."""
+    together = "".join(run)
+    return together.isascii() and together.encode().isdigit() and "0" not in together[::ID_DIGITS]
+
+
+def _other(text: str) -> names.Name | None:
+    """Return what is ours and not plainly ready, of the files: the rest is a note, or foreign."""
+    name = names.parse(text)
+    return name if name is not None and name.kind in OF_FILES else None
+
+
+def _container(entry: os.DirEntry[str]) -> names.Name | None:
+    """Return a directory of ours, of what is not a file."""
     name = names.parse(entry.name)
-    if name is None or (len(name.text) == ID_DIGITS):
+    if name is None or name.kind not in OF_DIRECTORIES:
         return None
-    if name.kind in CONTAINERS:
-        return name if entry.is_dir(follow_symlinks=False) else None
-    if name.kind == STAGING:
-        return name if entry.is_dir(follow_symlinks=False) else None
-    return name if name.kind in CLAIMABLE | LEFTOVERS and entry.is_file(follow_symlinks=False) else None
+    return name if entry.is_dir(follow_symlinks=False) else None
