@@ -34,11 +34,11 @@ check: .venv/.test ## lint, formatting, types, layers, spelling
 format: .venv/.test ## rewrite the code the way check wants it
 	@$(BIN)/ruff check --quiet --fix-only && $(BIN)/ruff format
 
-bench: .venv/.test ## measure everything (long), results under artifacts/
-	$(BIN)/python bench/run.py
+bench: .venv-bench/.done ## measure against the floor and every peer, about ten minutes; writes docs/benchmarks.md
+	.venv-bench/bin/python benchmarks/run.py
 
-bench-quick: .venv/.test ## measure the main paths in about a minute
-	$(BIN)/python bench/run.py --quick
+bench-quick: .venv-bench/.done ## the same with small numbers, about a minute; writes benchmarks/results/quick/
+	.venv-bench/bin/python benchmarks/run.py --quick
 
 campaign: .venv/.test ## crash and fault campaigns, all seeds
 	$(BIN)/python scripts/campaign.py
@@ -50,9 +50,11 @@ mutants: .venv/.test ## break the code on purpose; the tests must notice
 	$(BIN)/python scripts/mutants.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
+	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
 
 .venv/.test: pyproject.toml
 	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e '.[test]' && touch $@
+.venv-bench/.done: pyproject.toml
+	@$(PYTHON) -m venv .venv-bench && .venv-bench/bin/pip install -q -e '.[bench]' && touch $@
 .venv/.spark: .venv/.test
 	@$(BIN)/pip install -q -e '.[test,connect]' && touch $@

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 import platform
 import sqlite3
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 def facts() -> dict[str, Any]:
     """Return the facts of this machine and of what is compared."""
     return {
-        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "kernel": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cpu": _cpu(),

@@ -36,7 +36,9 @@ class Figures:
         found = self.values(what, **wanted)
         return statistics.median(found) if found else None
 
-    def ratios(self, what: Callable[[Row], float | None], base: str | None = None, **wanted: Any) -> list[float]:
+    def ratios(
+        self, what: Callable[[Row], float | None], base: str | None = None, **wanted: Any
+    ) -> list[float]:
         """A figure relative to that of the floor in the same round (the median floor, in a round without one)."""
         peer = wanted.pop("peer")
         floors: dict[int, list[float]] = defaultdict(list)

@@ -14,7 +14,11 @@ from typing import Any
 
 HERE = Path(__file__).parent
 #: The peers of this module, by the short name that tables and plans use.
-TITLES = {"c": "C floor", "perl-simple": "Perl Directory::Queue::Simple", "perl-normal": "Perl Directory::Queue::Normal"}
+TITLES = {
+    "c": "C floor",
+    "perl-simple": "Perl Directory::Queue::Simple",
+    "perl-normal": "Perl Directory::Queue::Normal",
+}
 
 _binary: list[str | None] = []
 
@@ -39,7 +43,10 @@ def perl() -> bool:
     """Whether Perl's Directory::Queue is installed."""
     if shutil.which("perl") is None:
         return False
-    return subprocess.run(["perl", "-MDirectory::Queue", "-e1"], check=False, capture_output=True).returncode == 0
+    return (
+        subprocess.run(["perl", "-MDirectory::Queue", "-e1"], check=False, capture_output=True).returncode
+        == 0
+    )
 
 
 def command(peer: str, built: str, *arguments: object) -> list[str]:

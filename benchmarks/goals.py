@@ -47,7 +47,9 @@ def _single(figures: Figures) -> Iterator[Goal]:
     for word, value in (("expiry scan by a consumer", look), ("expiry scan by a purge", purge)):
         ratio = value / bare if value and bare else None
         yield _at_most(f"{word}, CPU of a bare listing with types", 1.6, ratio, "{:.2f}")
-    wasted = figures.median(lambda row: row["wasted"] / row["count"], group="crowd", peer="dirqueue", consumers=8)
+    wasted = figures.median(
+        lambda row: row["wasted"] / row["count"], group="crowd", peer="dirqueue", consumers=8
+    )
     yield _at_most("wasted renames per message, 8 consumers", 0.5, wasted, "{:.2f}")
     woken = [row["us"][0] / 1000 for row in figures.find(group="wake", peer="dirqueue") if row["us"]]
     yield _at_most("idle wake-up, median ms", 0.5, statistics.median(woken) if woken else None, "{:.2f}")
@@ -57,7 +59,9 @@ def _single(figures: Figures) -> Iterator[Goal]:
     batch = [v for row in figures.find(group="durable-batch") if (v := wall("put")(row)) and row["take"] > 64]
     times = single / statistics.median(batch) if single and batch else None
     shown = f"{times:.0f}" if times else "not measured"
-    yield Goal("durable put_many, rate of single durable puts", "at least 20", shown, times >= 20 if times else None)
+    yield Goal(
+        "durable put_many, rate of single durable puts", "at least 20", shown, times >= 20 if times else None
+    )
 
 
 def _at_most(what: str, limit: float, value: float | None, form: str) -> Goal:
@@ -90,7 +94,12 @@ def _peers(figures: Figures) -> Iterator[Goal]:
                 cells += 1
                 if theirs >= ours:
                     behind.append(f"{PEERS[peer].title} on {on}")
-    yield Goal("ahead of its kind, 2 + 2 processes", "every cell", _told(cells, behind), not behind if cells else None)
+    yield Goal(
+        "ahead of its kind, 2 + 2 processes",
+        "every cell",
+        _told(cells, behind),
+        not behind if cells else None,
+    )
 
 
 def _kin(figures: Figures, wanted: Row) -> list[str]:

@@ -12,8 +12,9 @@ import dataclasses
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 IMAGE_SIZE = 6 << 30
@@ -100,7 +101,9 @@ def _image(name: str, disk: Path | None) -> Iterator[Place]:
             raise Refused(f"{name}: cannot mount an image here ({done.stderr.strip()})")
         try:
             under = "memory: the filesystem's cost, not a disk's" if disk is None else "this machine's disk"
-            yield Place(name, point, f"{name}{' with a journal' if name == 'ext4' else ''}, an image in {under}")
+            yield Place(
+                name, point, f"{name}{' with a journal' if name == 'ext4' else ''}, an image in {under}"
+            )
         finally:
             subprocess.run(["umount", str(point)], check=True)
 
@@ -124,3 +127,13 @@ def has_journal(device: str) -> bool:
         return any(entry.startswith(f"{name}-") for entry in os.listdir("/proc/fs/jbd2"))
     except FileNotFoundError:
         return False
+
+
+def filesystems(wanted: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield each filesystem that can be had and an empty directory on it; say what is left out."""
+    for name in wanted:
+        try:
+            with place(name) as found:
+                yield found.name, found.path
+        except Refused as refusal:
+            print(f"left out: {refusal}", file=sys.stderr)

@@ -48,7 +48,14 @@ class Planner:
         self.here = wanted
         self.binary = floor.binary() or ""
 
-    def group(self, name: str, place: str, who: Iterator[str] | tuple[str, ...] | list[str], rounds: int = 1, **cell: object) -> Group:
+    def group(
+        self,
+        name: str,
+        place: str,
+        who: Iterator[str] | tuple[str, ...] | list[str],
+        rounds: int = 1,
+        **cell: object,
+    ) -> Group:
         """The same cell for several peers."""
         some = tuple(
             Cell(peer=peer, binary=self.binary, **cell)  # type: ignore[arg-type]
@@ -62,7 +69,8 @@ class Planner:
         return [
             name
             for name in self.here
-            if name not in but and not (shared and name in peers.PEERS and not peers.PEERS[name].shared)
+            if name not in but
+            and not (shared and name in peers.PEERS and not peers.PEERS[name].shared)
             and not (shared and name.startswith("perl"))
         ]
 
@@ -79,7 +87,9 @@ def quick(wanted: list[str], places: list[str]) -> list[Group]:
     first, last = places[0], places[-1]
     groups += [
         plan.group("store", first, MAIN, 2, work="store", count=10_000),
-        plan.group("size", first, (*MAIN, "dirq-simple", "litequeue"), 1, work="store", count=100, size=64 * KIB),
+        plan.group(
+            "size", first, (*MAIN, "dirq-simple", "litequeue"), 1, work="store", count=100, size=64 * KIB
+        ),
         plan.group("mix", first, plan.those(shared=True), 1, work="mix", count=600, producers=2, consumers=2),
         plan.group("scan", first, ("dirqueue",), 1, work="scan", count=20_000),
         plan.group("wake", first, ("floor", "dirqueue", "vsqs"), 1, work="wake", count=12),
@@ -110,33 +120,54 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             plan.group("store", place, (*MAIN, *NEAR), 4, work="store", count=10_000),
             plan.group("store", place, (*MAIN, "dirq-simple"), 1, work="store", count=100_000),
             plan.group("million", place, ("c", "dirqueue"), 1, work="store", count=1_000_000, take=100_000),
-            plan.group("mix", place, plan.those(shared=True), 2, work="mix", count=3000, producers=2, consumers=2),
+            plan.group(
+                "mix", place, plan.those(shared=True), 2, work="mix", count=3000, producers=2, consumers=2
+            ),
         ]
         groups += [
-            plan.group("size", place, _sized(plan, size), 2, work="store", count=count, size=size, cap=3.0)
+            plan.group("size", place, _sized(size), 2, work="store", count=count, size=size, cap=3.0)
             for size, count in ((100, 1000), (64 * KIB, 200), (16 * MIB, 4))
         ]
     first, last = places[0], places[min(1, len(places) - 1)]
     groups += [
         plan.group("store", first, LINEAR, 1, work="store", count=100_000, cap=12.0),
         plan.group(
-            "paced", last, plan.those(shared=True), 1, work="mix", count=300, producers=2, consumers=2, rate=200.0
+            "paced",
+            last,
+            plan.those(shared=True),
+            1,
+            work="mix",
+            count=300,
+            producers=2,
+            consumers=2,
+            rate=200.0,
         ),
         plan.group("scan", first, ("dirq-simple",), 3, work="scan", count=100_000),
-        plan.group("wake", first, ("floor", "dirqueue", "vsqs", "localqueue", "kombu", "dirq-simple"), 1, work="wake", count=40),
+        plan.group(
+            "wake",
+            first,
+            ("floor", "dirqueue", "vsqs", "localqueue", "kombu", "dirq-simple"),
+            1,
+            work="wake",
+            count=40,
+        ),
         plan.group("batch", first, ("dirqueue",), 3, work="batch", count=10_000, take=1000),
         plan.group("batch", last, ("dirqueue",), 3, work="batch", count=10_000, take=1000),
-        plan.group("backlog", last, ("floor", "dirqueue", "dirq-simple", "maildir"), 1, work="backlog", count=100_000),
+        plan.group(
+            "backlog", last, ("floor", "dirqueue", "dirq-simple", "maildir"), 1, work="backlog", count=100_000
+        ),
         plan.group("startup", first, ("dirqueue",), 1, work="startup"),
     ]
     groups += [
-        plan.group("crowd", first, ("floor", "dirqueue", "dirq-simple"), 2, work="crowd", count=8000, consumers=many)
+        plan.group(
+            "crowd", first, ("floor", "dirqueue", "dirq-simple"), 2, work="crowd", count=8000, consumers=many
+        )
         for many in (1, 2, 4, 8)
     ]
     return groups + _durable(plan, 400, 2)
 
 
-def _sized(plan: Planner, size: int) -> list[str]:
+def _sized(size: int) -> list[str]:
     """16 MiB through a queue that linear text or pickles it: the nearest only."""
     if size > MIB:
         return [*MAIN, *NEAR, "litequeue", "diskcache"]
@@ -148,6 +179,10 @@ def _durable(plan: Planner, count: int, rounds: int) -> list[Group]:
     who = ("floor", "dirqueue-sync", "vsqs", "maildir", "persist-sqlite", "persist-ack", "huey-sqlite")
     return [
         plan.group("durable", "disk", who, rounds, work="durable", count=count, cap=3.0),
-        plan.group("durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=10 * count, take=count),
-        plan.group("durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=2 * count, take=64),
+        plan.group(
+            "durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=10 * count, take=count
+        ),
+        plan.group(
+            "durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=2 * count, take=64
+        ),
     ]

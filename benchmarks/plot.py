@@ -8,7 +8,22 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 70, 200, 40, 50
-COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f", "#bcbd22", "#e377c2")
+COLOURS = (
+    "#d62728",
+    "#1f77b4",
+    "#2ca02c",
+    "#9467bd",
+    "#ff7f0e",
+    "#8c564b",
+    "#17becf",
+    "#7f7f7f",
+    "#bcbd22",
+    "#e377c2",
+)
+STYLE = (
+    "text{font:12px sans-serif;fill:#333}rect.back{fill:#fff}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}rect.back{fill:#161b22}}"
+)
 Series = dict[str, list[tuple[float, float]]]
 
 
@@ -55,7 +70,13 @@ def bars(path: Path, title: str, up: str, values: list[tuple[str, float]]) -> No
     for number, (name, value) in enumerate(values):
         y = TOP + number * step
         wide = value / most * (WIDTH - 290)
-        colour = COLOURS[0] if name.startswith("dirqueue") else COLOURS[7] if "floor" in name or "bare" in name else COLOURS[1]
+        colour = (
+            COLOURS[0]
+            if name.startswith("dirqueue")
+            else COLOURS[7]
+            if "floor" in name or "bare" in name
+            else COLOURS[1]
+        )
         parts += [
             _text(195, y + 13, name, "end"),
             f'<rect x="200" y="{y + 3}" width="{wide:.1f}" height="14" fill="{colour}"/>',
@@ -93,8 +114,7 @@ def _write(path: Path, title: str, across: str, up: str, parts: list[str], heigh
     text = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{escape(title)}</title>",
-        "<style>text{font:12px sans-serif;fill:#333}rect.back{fill:#fff}"
-        "@media(prefers-color-scheme:dark){text{fill:#ddd}rect.back{fill:#161b22}}</style>",
+        f"<style>{STYLE}</style>",
         f'<rect class="back" width="{WIDTH}" height="{height}"/>',
         f'<text x="{WIDTH / 2:.0f}" y="20" text-anchor="middle" font-weight="bold">{escape(title)}</text>',
         *parts,

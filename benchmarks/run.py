@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import facts
-import floor
 import mounts
 import plan
 import report
@@ -77,7 +76,9 @@ class Bench:
                     self._keep(group, number, looked, self._measure(looked))
         took = time.monotonic() - began
         first = cells[0]
-        say(f"round {number + 1}: {group.name} on {group.place}, {len(cells)} cells of {first.count} in {took:.1f} s")
+        say(
+            f"round {number + 1}: {group.name} on {group.place}, {len(cells)} cells of {first.count} in {took:.1f} s"
+        )
 
     @contextlib.contextmanager
     def _directory(self, group: plan.Group) -> Iterator[str]:
@@ -108,7 +109,9 @@ class Bench:
     def _keep(self, group: plan.Group, number: int, cell: work.Cell, measured: Row) -> None:
         told = {k: v for k, v in dataclasses.asdict(cell).items() if k not in ("path", "binary") and v}
         load = round(os.getloadavg()[0], 2)
-        self.rows.append({"group": group.name, "on": group.place, "round": number, "load": load, **told, **measured})
+        self.rows.append(
+            {"group": group.name, "on": group.place, "round": number, "load": load, **told, **measured}
+        )
 
 
 def say(text: str) -> None:
@@ -142,8 +145,12 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small numbers, about a minute")
     parser.add_argument("--on", nargs="+", metavar="FS", help="tmpfs, ext4, xfs or paths (all three)")
-    parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these (see peers.py), and the floors")
-    parser.add_argument("--groups", nargs="+", metavar="NAME", help="only these groups of cells (see plan.py)")
+    parser.add_argument(
+        "--peers", nargs="+", metavar="NAME", help="only these (see peers.py), and the floors"
+    )
+    parser.add_argument(
+        "--groups", nargs="+", metavar="NAME", help="only these groups of cells (see plan.py)"
+    )
     parser.add_argument("--minutes", type=float, default=0, help="start no further round after so long")
     parser.add_argument("--results", type=Path, default=None, help="directory for the results")
     parser.add_argument("--report", action="store_true", help="only write the page again")
@@ -169,7 +176,9 @@ def measure(options: argparse.Namespace, results: Path) -> None:
     with contextlib.ExitStack() as stack:
         where = places(options.on or ["tmpfs", "ext4", "xfs"], stack)
         if not where:
-            raise SystemExit("nowhere to measure: name a directory on tmpfs, xfs or a journaled ext4 with --on")
+            raise SystemExit(
+                "nowhere to measure: name a directory on tmpfs, xfs or a journaled ext4 with --on"
+            )
         bench = Bench(where, minutes=options.minutes or (1.2 if options.quick else 11))
         names = [name for name in where if name != "disk"]
         groups = plan.quick(wanted, names[:2]) if options.quick else plan.whole(wanted, names)
@@ -181,7 +190,9 @@ def measure(options: argparse.Namespace, results: Path) -> None:
     known["seconds"] = round(time.monotonic() - began)
     known["quick"] = options.quick
     results.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"facts": known, "rows": bench.rows}, separators=(",", ":")).replace('{"group"', '\n{"group"')
+    text = json.dumps({"facts": known, "rows": bench.rows}, separators=(",", ":")).replace(
+        '{"group"', '\n{"group"'
+    )
     (results / "results.json").write_text(text + "\n", encoding="utf-8")
 
 
