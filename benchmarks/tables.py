@@ -229,7 +229,7 @@ def durable_table(figures: Figures) -> list[str]:
         wanted = {"group": "durable-batch", "take": take}
         each = figures.median(wall("put"), **wanted)
         rows.append([f"dirqueue, sync, put_many of {take}", "all", number(1e6 / each if each else None), "–"])
-    text = "On an image on the machine's own disk. *syncs*: what is on the disk when put returns; the file alone does not"
+    text = "On an image on the machine's disk. *syncs*: what is on the disk when put returns; the file alone does not"
     head = ["1 KiB", "syncs", "messages/s", "p50 / p90 / p99 / max ms"]
     return (
         [
