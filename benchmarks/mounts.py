@@ -80,7 +80,7 @@ def _tmpfs(*, own: bool) -> Iterator[Place]:
             yield Place("tmpfs", Path(path), "tmpfs")
         finally:
             if mounted:
-                subprocess.run(["umount", path], check=True)
+                _unmount(path)
 
 
 @contextlib.contextmanager
@@ -105,7 +105,13 @@ def _image(name: str, disk: Path | None) -> Iterator[Place]:
                 name, point, f"{name}{' with a journal' if name == 'ext4' else ''}, an image in {under}"
             )
         finally:
-            subprocess.run(["umount", str(point)], check=True)
+            _unmount(point)
+
+
+def _unmount(point: str | Path) -> None:
+    """A worker that was killed may still hold it for a moment: then it goes when nobody does."""
+    if subprocess.run(["umount", str(point)], check=False, capture_output=True).returncode:
+        subprocess.run(["umount", "--lazy", str(point)], check=True)
 
 
 def filesystem_of(path: str | Path) -> tuple[str, str]:

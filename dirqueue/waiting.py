@@ -31,13 +31,15 @@ class Waiter:
         self._next = SHORTEST
         self._inotify: Any = None
         self._path = ""
+        self._armed: list[str] = []
 
     def __enter__(self) -> Self:
         home = self._layout.home
         quiet = home.mount.remote or "watch" in self._layout.lacks if home.fd >= 0 else True
         if not quiet and not self._for_room:
             self._path = home.path
-            self._inotify = _watch(home.path)
+            self._armed = home.inner
+            self._inotify = _watch(home.path, home.inner)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -46,6 +48,10 @@ class Waiter:
 
     def pause(self) -> bool:
         """Sleep until something may have changed; False when the time is over."""
+        if self._inotify is not None and self._armed != self._layout.home.inner:
+            # RACE: the look showed a directory that was not watched; it may have been filled since.
+            self._arm()
+            return True
         longest = LONGEST if self._inotify is None else LONGEST_WATCHED
         pause = longest if self._inotify is not None else min(self._next, longest)
         self._next = min(self._next * GROWTH, longest)
@@ -62,22 +68,24 @@ class Waiter:
             time.sleep(pause)
         elif self._inotify.read(timeout=max(1, int(pause * 1000))):
             self._next = SHORTEST
-            # RACE: watched again before the look that follows, so that nothing comes between.
-            if not _arm(self._inotify, self._path):
-                _put_by(self._inotify)
-                self._inotify = None
+            self._arm()  # RACE: before the look that follows, so that nothing comes between
         return True
+
+    def _arm(self) -> None:
+        """Watch again; where that is refused, poll."""
+        self._armed = self._layout.home.inner
+        if not _arm(self._inotify, self._path, self._armed):
+            _put_by(self._inotify)
+            self._inotify = None
 
 
 #: Descriptors kept for the next wait: to close one takes the kernel milliseconds, and a message would wait for that.
 _idle: list[Any] = []
 IDLE = 8
-#: A child would read its parent's events away.
-os.register_at_fork(after_in_child=_idle.clear)
 
 
-def _watch(path: str) -> Any:
-    """Return an inotify descriptor that watches a directory, or None where the extra or the kernel does not have it."""
+def _watch(path: str, inner: list[str]) -> Any:
+    """Return an inotify descriptor that watches a queue, or None where the extra or the kernel does not have it."""
     try:
         from inotify_simple import INotify
     except ImportError:
@@ -86,20 +94,26 @@ def _watch(path: str) -> Any:
         inotify = _idle.pop() if _idle else INotify()
     except (OSError, IndexError):
         return None  # out of descriptors, or RACE: another thread took the last one: the poll is enough
-    if _arm(inotify, path):
+    if _arm(inotify, path, inner):
         return inotify
     _put_by(inotify)
     return None
 
 
-def _arm(inotify: Any, path: str) -> bool:
-    """Watch for one event: a watch that stayed would cost every put and claim while nobody waits."""
+def _arm(inotify: Any, path: str, inner: list[str]) -> bool:
+    """Watch a queue and directories in it for one event each: a watch that stayed would cost every put and claim."""
     from inotify_simple import flags
 
+    mask = flags.MOVED_TO | flags.CREATE | flags.DELETE_SELF | flags.ONESHOT
     try:
-        inotify.add_watch(path, flags.MOVED_TO | flags.CREATE | flags.DELETE_SELF | flags.ONESHOT)
+        inotify.add_watch(path, mask)
     except OSError:
         return False  # out of watches, or the directory is gone
+    for each in inner:
+        try:
+            inotify.add_watch(f"{path}/{each}", mask)
+        except OSError:
+            pass  # emptied and removed; the look will tell
     return True
 
 

@@ -50,6 +50,8 @@ CLAIMABLE = frozenset((READY, DELAYED, LEASED))
 #: What a crash may leave; how many of them are looked at in passing.
 LEFTOVERS = frozenset((NEW, ERROR_NEW, STAGING, ACKED))
 TIDY = 16
+#: How many of the directories in a queue a waiting consumer watches: producers put to the latest.
+WATCHED = 4
 OF_FILES = CLAIMABLE | LEFTOVERS - {STAGING}
 OF_DIRECTORIES = CONTAINERS | {STAGING}
 
@@ -204,6 +206,7 @@ class Cursor:
         self.soonest = view.soonest
         self._segments = self._row(view)
         self._containers = bool(view.containers)
+        self._home.inner = sorted(view.containers)[-WATCHED:]
         self.run = []
         took = time.monotonic() - began
         self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
