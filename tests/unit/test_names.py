@@ -13,12 +13,12 @@ from dirqueue import InvalidId, SettingsError, names
 ids = st.one_of(
     st.integers(10**12, 10**13 - 1), st.integers(10**15, 10**16 - 1), st.integers(10**24, 10**34 - 1)
 ).map(str)
-untils = st.one_of(st.integers(10**12, 10**13 - 1), st.integers(10**15, 10**16 - 1)).map(str)
+ends = st.one_of(st.integers(10**12, 10**13 - 1), st.integers(10**15, 10**16 - 1)).map(str)
 counts = st.integers(0, 999_999).map(str)
 tokens = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=100)
 
 
-@given(id=ids, until=untils, n=counts, token=tokens)
+@given(id=ids, until=ends, n=counts, token=tokens)
 def test_every_form_is_parsed_and_rebuilt(id, until, n, token):
     """What parse accepts, text gives back letter for letter, with its parts."""
     micros = int(until) * (1000 if len(until) == 13 else 1)
