@@ -88,7 +88,7 @@ class _Libc:
         self.renameat2: Any = getattr(library, "renameat2", None)
         self.syncfs: Any = getattr(library, "syncfs", None)
         self.statx: Any = getattr(library, "statx", None)
-        self.buffer = lambda facts: (ctypes.c_char * len(facts)).from_buffer(facts)
+        self.buffer: Any = lambda facts: (ctypes.c_char * len(facts)).from_buffer(facts)
 
     def fail(self, src: str, dst: str | None) -> None:
         code = self.get_errno()
