@@ -28,8 +28,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from dirqueue import fs
 from dirqueue.errors import DirQueueError, MessageNotFound, SettingsError
 from dirqueue.layouts.base import Layout
+from dirqueue.layouts.native.look import moved_on
 from dirqueue.message import Entry
 
 #: Rows in one Arrow batch, and the bytes after which it is closed early.
@@ -156,10 +158,18 @@ class Rows:
             yield self._batch(kept, bodies)
 
     def _load(self, entry: Entry) -> Any:
-        pieces: Callable[[str], Any] | None = getattr(self._layout, "pieces", None)
-        if PIECES in self._names and pieces is not None:
-            return pieces(entry.place)
+        if PIECES in self._names and self._layout.name == "dirq-normal":
+            return self._pieces(entry)
         return self._layout.load(entry.place)
+
+    def _pieces(self, entry: Entry) -> dict[str, bytes]:
+        """Return every file of an element, whatever its schema."""
+        fd = self._layout.home.fd
+        try:
+            names = sorted(name for name in fs.names_in(entry.place, fd) if name != "locked")
+            return {name: fs.read_file(f"{entry.place}/{name}", fd) for name in names}
+        except FileNotFoundError:
+            raise moved_on(entry.id) from None
 
     def _batch(self, entries: list[Entry], bodies: list[Any]) -> pa.RecordBatch:
         columns: list[Any] = [None] * len(self._names)

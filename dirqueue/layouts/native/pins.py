@@ -72,14 +72,14 @@ class Pins:
 
     def register(self, timeout: float, *, keep: bool = False, **about: Any) -> None:
         """Make the consumer known: its lots go back to the queue after `timeout` seconds without beat()."""
-        home = self.home
+        home, directories = self.home, (SPARK, PINS, self.base)
         home.make()
         try:
-            for each in (SPARK, PINS, self.base):
+            for each in directories:
                 fs.make_directory(each, home.fd)
             text = json.dumps({"timeout": timeout, "keep": keep, **about}).encode()
             fs.replace_file(f"{self.base}/{OWNER}", text, home.fd, sync=self.settings.sync)
-            self._sync(".", SPARK, PINS, self.base)
+            self._sync(".", *directories)
         except OSError as error:
             raise access_error(home.path, "pin messages of", error) from error
 
@@ -164,7 +164,7 @@ class Pins:
                 if found is None:
                     full = True
                     break
-                more = 0 if limit.size is None else _size(self.home, *found)
+                more = 0 if limit.size is None else waiting.size(found)
                 if limit.size is not None and size + more > limit.size and (count or chunk):
                     waiting.give_back(found)
                     full = True
@@ -255,7 +255,7 @@ class Pins:
 
     def release(self, lot: int) -> bool:
         """Give a lot back to the queue, uncounted; False if it is not there."""
-        return self.give_back(str(lot))
+        return self.give_back(f"{lot}")
 
     def give_back(self, name: str) -> bool:
         """Make a lot, sealed or not, a batch of the queue again by one rename; False if it holds nothing."""
@@ -298,13 +298,6 @@ class Pins:
             token=self.consumer,
             reason="gone",
         )
-
-
-def _size(home: Home, prefix: str, name: str) -> int:
-    try:
-        return fs.size_of(prefix + name, home.fd)
-    except FileNotFoundError:
-        return -1
 
 
 def _unclaimed(text: str) -> str:

@@ -21,13 +21,21 @@ from .publish import SLICE_SECONDS
 class Supply:
     """An iterator over (directory, name) that takes back what was not wanted yet."""
 
-    def __init__(self, found: Iterator[tuple[str, str]]) -> None:
+    def __init__(self, home: Home, found: Iterator[tuple[str, str]]) -> None:
+        self._home = home
         self._found = found
         self._back: list[tuple[str, str]] = []
 
     def take(self) -> tuple[str, str] | None:
         """Return the next one; None if there is none."""
         return self._back.pop() if self._back else next(self._found, None)
+
+    def size(self, item: tuple[str, str]) -> int:
+        """Return the length of its body; -1 if it is gone."""
+        try:
+            return fs.size_of("".join(item), self._home.fd)
+        except FileNotFoundError:
+            return -1
 
     def give_back(self, item: tuple[str, str]) -> None:
         """Make it the next one again."""
@@ -40,9 +48,9 @@ def claimable(home: Home, settings: Settings) -> Supply:
     Directories are listed when their turn comes, and removed when they turn out to be empty.
     """
     if not home.find():
-        return Supply(iter(()))
+        return Supply(home, iter(()))
     now = home.clock.now()
-    return Supply(_walk(home, settings, "", _list(home, settings, "", now), now))
+    return Supply(home, _walk(home, settings, "", _list(home, settings, "", now), now))
 
 
 def _list(home: Home, settings: Settings, prefix: str, now: int) -> list[Name]:
