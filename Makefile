@@ -15,14 +15,15 @@ help: ## list the targets
 demo: .venv/.test ## see a queue at work, and a killed worker lose nothing
 	@$(BIN)/python -m dirqueue.demo
 
-test: check ## check, then every test but the slow ones and Spark's
+test: check .venv/.spark ## check, then every test but the slow ones
 	$(PYTEST) -m 'not slow and not spark'
+	$(BIN)/pytest -n 0 -r $(if $(CI),fE,fEs) -m 'spark and not slow'
 
 test-all: check .venv/.spark ## check, then every test there is
 	$(PYTEST)
 
-test-spark: .venv/.spark ## the tests that start a Spark session
-	$(BIN)/pytest -r fEs -m spark --timeout 600
+test-spark: .venv/.spark ## every test with Spark: killed drivers, a cluster, Connect, pipelines (half an hour)
+	$(BIN)/pytest -n 0 -r fEs -m spark
 
 check: .venv/.test ## lint, formatting, types, layers, spelling
 	@$(BIN)/ruff check --quiet
@@ -34,25 +35,27 @@ check: .venv/.test ## lint, formatting, types, layers, spelling
 format: .venv/.test ## rewrite the code the way check wants it
 	@$(BIN)/ruff check --quiet --fix-only && $(BIN)/ruff format
 
-bench: .venv/.test ## measure everything (long), results under artifacts/
-	$(BIN)/python bench/run.py
+bench: .venv-bench/.done ## measure against the floor and every peer, about ten minutes; writes docs/benchmarks.md
+	.venv-bench/bin/python benchmarks/run.py
 
-bench-quick: .venv/.test ## measure the main paths in about a minute
-	$(BIN)/python bench/run.py --quick
+bench-quick: .venv-bench/.done ## the same with small numbers, about a minute; writes benchmarks/results/quick/
+	.venv-bench/bin/python benchmarks/run.py --quick
 
 campaign: .venv/.test ## crash and fault campaigns, all seeds
 	$(BIN)/python scripts/campaign.py
 
-soak: .venv/.test ## property tests with 20 000 examples each
-	$(BIN)/pytest -n 2 --hypothesis-profile=soak --timeout 0 tests/unit tests/model
+soak: .venv/.test ## producers, consumers, a purger and a killer: make soak HOURS=8
+	$(BIN)/python scripts/soak.py --hours $(or $(HOURS),1)
 
 mutants: .venv/.test ## break the code on purpose; the tests must notice
 	$(BIN)/python scripts/mutants.py
 
 clean: ## remove what the other targets made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
+	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
 
 .venv/.test: pyproject.toml
 	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e '.[test]' && touch $@
+.venv-bench/.done: pyproject.toml
+	@$(PYTHON) -m venv .venv-bench && .venv-bench/bin/pip install -q -e '.[bench]' && touch $@
 .venv/.spark: .venv/.test
 	@$(BIN)/pip install -q -e '.[test,connect]' && touch $@

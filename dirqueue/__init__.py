@@ -12,6 +12,7 @@ _HOMES = {
     "Message": "message",
     "Purged": "layouts.base",
     "Queue": "queue",
+    "QueueSet": "queueset",
     "Settings": "settings",
     "Stats": "stats",
     "Worker": "worker",
@@ -54,6 +55,7 @@ __all__ = [
     "QueueAccess",
     "QueueError",
     "QueueNotFound",
+    "QueueSet",
     "Reject",
     "Release",
     "Retry",
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from dirqueue.lease import Lease
     from dirqueue.message import Message
     from dirqueue.queue import Queue
+    from dirqueue.queueset import QueueSet
     from dirqueue.settings import Settings
     from dirqueue.stats import Stats
     from dirqueue.worker import Worker

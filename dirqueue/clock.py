@@ -79,7 +79,8 @@ class OwnClock(Clock):
     """Our own clock, for directories in which nothing of ours may lie; corrected by the times others' files show."""
 
     def _measure(self) -> None:
-        self._fresh_until = time.monotonic() + TRUST
+        self._measured = time.time_ns() // 1000
+        self._trusted_until = self._measured + seconds(TRUST)
 
     def learn(self, mtime_ns: int) -> None:
         """Take note of the time that the server gave a file just now."""

@@ -10,9 +10,9 @@ import os
 from typing import Any
 
 from dirqueue import fs, names, settings
-from dirqueue.errors import QueueError, SettingsError, access_error
+from dirqueue.errors import LayoutError, QueueError, SettingsError, access_error
 from dirqueue.home import Home
-from dirqueue.layouts import open_layout
+from dirqueue.layouts import KEEPS_SETTINGS, detect, open_layout
 
 LIVE = ("ready", "delayed", "leased", "dead", "done")
 
@@ -32,11 +32,17 @@ def stored(home: Home) -> dict[str, Any] | None:
     return settings.loads(text, where)
 
 
-def create(path: str, given: dict[str, Any]) -> None:
-    """Make a queue with settings; an error if it is there with others, or is in use without."""
+def create(path: str, given: dict[str, Any]) -> bool:
+    """Make a queue with settings; an error if it is there with others, or is in use without.
+
+    Returns whether they are kept there: the formats of others have no place for them.
+    """
     text = settings.dumps(given)
     asked = settings.loads(text)
     home = Home(path)
+    if given.get("layout", "auto") not in (*KEEPS_SETTINGS, "auto"):
+        _create_foreign(home, given)
+        return False
     home.make()
     try:
         found = stored(home)
@@ -50,6 +56,23 @@ def create(path: str, given: dict[str, Any]) -> None:
             raise SettingsError(
                 f"{path!r} was created with {found or {}}, not with {asked}: use another path"
             )
+    finally:
+        home.close()
+    return True
+
+
+def _create_foreign(home: Home, given: dict[str, Any]) -> None:
+    """Make a directory that is recognised as being of that format."""
+    found, wanted = detect(home), given["layout"]
+    if home.find() and found not in (wanted, "native"):
+        raise LayoutError(f"{home.path!r} is a {found} queue, not {wanted}: use another path", path=home.path)
+    if stored(home) is not None:
+        raise SettingsError(f"{home.path!r} has a {settings.FILE}, which {wanted} has no place for")
+    layout = open_layout(home, settings.build(given), given)
+    try:
+        layout.create()
+    except OSError as error:
+        raise access_error(home.path, "create", error) from error
     finally:
         home.close()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from stat import S_ISREG
 from typing import Any, BinaryIO
@@ -77,7 +78,7 @@ def fallocate(fd: int, size: int) -> None:
 
 
 class _Libc:
-    """The two calls that Python's os module lacks."""
+    """The few calls that Python's os module lacks."""
 
     def __init__(self) -> None:
         import ctypes  # takes milliseconds, and only those who publish need it
@@ -86,6 +87,8 @@ class _Libc:
         self.get_errno = ctypes.get_errno
         self.renameat2: Any = getattr(library, "renameat2", None)
         self.syncfs: Any = getattr(library, "syncfs", None)
+        self.statx: Any = getattr(library, "statx", None)
+        self.buffer: Any = lambda facts: (ctypes.c_char * len(facts)).from_buffer(facts)
 
     def fail(self, src: str, dst: str | None) -> None:
         code = self.get_errno()
@@ -219,6 +222,26 @@ def size_of(name: str, dir_fd: int) -> int:
     return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size
 
 
+def served_size(name: str, dir_fd: int) -> int:
+    """Return the length of a file as its server has it, not as this host remembers it.
+
+    NFS, FUSE: an ordinary stat may answer from the attributes that our own writes left in the cache.
+    """
+    libc = _libc or _load_libc()
+    if libc.statx is not None:
+        facts = bytearray(256)
+        buffer = libc.buffer(facts)
+        if libc.statx(dir_fd, name.encode(), _FORCE_SYNC | _NOFOLLOW, _STATX_SIZE, buffer) == 0:
+            return int.from_bytes(facts[40:48], sys.byteorder)
+        if libc.get_errno() == errno.ENOENT:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return size_of(name, dir_fd)
+
+
+#: statx(2): ask the server, do not follow links, and only the size is wanted (bytes 40 to 48 of the answer).
+_FORCE_SYNC, _NOFOLLOW, _STATX_SIZE = 0x2000, 0x100, 0x200
+
+
 def mtime_of(name: str, dir_fd: int) -> float:
     """Return when a file or directory was last changed."""
     return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mtime
@@ -278,18 +301,31 @@ def sync_fd(fd: int) -> None:
 @contextlib.contextmanager
 def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
     """Open a directory for one pass, by a descriptor of its own: threads must not share a position."""
-    fd = open(name, DIRECTORY, dir_fd=dir_fd)
     try:
-        with scandir(fd) as found:
-            yield found
-    finally:
-        close(fd)
+        fd = open(name, DIRECTORY, dir_fd=dir_fd)
+        try:
+            with scandir(fd) as found:
+                yield found
+        finally:
+            close(fd)
+    except OSError as error:
+        # NFS: another host removed the directory that this one still knows.
+        if error.errno == errno.ESTALE:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from error
+        raise
 
 
 def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a directory."""
+    """Yield the entries of a directory; their types stay known after it is closed."""
     with entries(name, dir_fd) as found:
-        yield from found
+        for entry in found:
+            # COMPAT: some FUSE filesystems tell no types; then each is asked for while the directory is open.
+            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+                try:
+                    entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # RACE: gone since it was listed
+            yield entry
 
 
 def names_in(name: str, dir_fd: int) -> list[str]:

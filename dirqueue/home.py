@@ -31,6 +31,8 @@ class Home:
         #: Whether the format is somebody else's: then nothing may lie in the directory but its own names.
         self.foreign = False
         self.fd = -1
+        #: Directories in it that producers may be putting to, by the last look: who waits watches them too.
+        self.inner: list[str] = []
         self.mount: mounts.Mount
         self.clock: Clock
         self._lock = threading.RLock()

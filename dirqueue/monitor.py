@@ -1,8 +1,9 @@
 """Looking at queues again and again: what is there, and what changed since the last look.
 
 Layer: conveniences.  Touches: nothing; keeps nothing but the last look and a short series in memory.
-Rates are differences between two looks: what came and went in between is not seen, so on a fast queue they are lower
-bounds. Of a queue that is too deep to be read whole only the depth is known, as an estimate.
+Rates are what the kernel told between two looks (`dirqueue.flow`). Where it cannot tell, they are differences between
+the looks: what came and went in between is not seen, so on a fast queue they are lower bounds, and of a queue that is
+too deep to be read whole only the depth is known, as an estimate.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dirqueue import roots
 from dirqueue.errors import DirQueueError
+from dirqueue.flow import Flow, listen
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, Sample, take
@@ -26,6 +28,8 @@ SERIES = 120
 #: Names that all queues of one look share, and the fewest for one queue.
 SHARED_LIMIT = 60_000
 FEWEST = 2_000
+#: Queues that the kernel is listened to for: a user has 128 such ears.
+LISTENERS = 32
 
 
 class Rates(NamedTuple):
@@ -99,6 +103,8 @@ class Monitor:
         self._limit = limit
         self._queues: dict[str, Queue[bytes]] = {}
         self._seen: dict[str, _Seen] = {}
+        self._flows: dict[str, Flow | None] = {}
+        self._flowed: dict[str, float] = {}
         self.series: dict[str, Series] = {}
 
     def look(self) -> list[Look]:
@@ -107,6 +113,7 @@ class Monitor:
         for gone in set(self._queues) - set(paths):
             self._queues.pop(gone).close()
             self._seen.pop(gone, None)
+            self._hang_up(gone)
             self.series.pop(gone, None)
         limit = max(FEWEST, min(self._limit, SHARED_LIMIT // max(1, len(paths))))
         looks = [self._one(path, min(limit, self._limit)) for path in paths]
@@ -121,11 +128,38 @@ class Monitor:
                 return queue
         return None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Let go of all directories."""
-        for queue in self._queues.values():
+        for path, queue in self._queues.items():
             queue.close()
+            self._hang_up(path)
         self._queues.clear()
+
+    def _hang_up(self, path: str) -> None:
+        flow = self._flows.pop(path, None)
+        if flow is not None:
+            flow.close()
+
+    def _heard(self, path: str, queue: Queue[bytes]) -> Rates | None:
+        """Return the rates as the kernel tells them; None if it does not."""
+        now = time.monotonic()
+        if path not in self._flows:
+            few = sum(flow is not None for flow in self._flows.values()) < LISTENERS
+            self._flows[path] = listen(queue._layout) if few else None  # noqa: SLF001 - as in _one
+            self._flowed[path] = now
+            return None
+        flow = self._flows[path]
+        counts = None if flow is None else flow.read()
+        last, self._flowed[path] = self._flowed[path], now
+        if counts is None or now <= last:
+            return None
+        return Rates(*(count / (now - last) for count in counts))
 
     def _name(self, path: str) -> str:
         return (
@@ -140,13 +174,14 @@ class Monitor:
             if queue is None:
                 queue = self._queues[path] = Queue(path)
             layout = queue.layout
+            heard = self._heard(path, queue)
             before = time.monotonic()
             sample = take(queue._layout, limit)  # noqa: SLF001 - a bounded look needs entries, not messages
         except (DirQueueError, OSError) as error:
             self._seen.pop(path, None)
             return Look(self._name(path), path, layout, at, Stats(), error=str(error))
-        rates = self._compare(path, sample, before)
-        return Look(self._name(path), path, layout, at, sample.stats, sample.sampled, rates)
+        compared = self._compare(path, sample, before)
+        return Look(self._name(path), path, layout, at, sample.stats, sample.sampled, heard or compared)
 
     def _compare(self, path: str, sample: Sample, at: float) -> Rates:
         last = self._seen.pop(path, None)

@@ -75,10 +75,10 @@ class Queue(Upkeep[T]):
         home = Home(self.path, create=create)
         if not home.find() and not create:
             raise not_found(self.path)
-        self.settings: Settings = settings_.build(
-            settings, created.stored(home), f"{self.path}/{settings_.FILE}"
-        )
-        self._layout: Layout = open_layout(home, self.settings)
+        stored = created.stored(home) or {}
+        joined = settings_.build(settings, stored, f"{self.path}/{settings_.FILE}")
+        self._layout: Layout = open_layout(home, joined, given={*settings, *stored})
+        self.settings: Settings = self._layout.settings
         self._room = 0
         # Bound once: these are looked up for every message.
         self._plain = self._codec is codecs.BYTES
@@ -88,8 +88,9 @@ class Queue(Upkeep[T]):
     def create(cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> Self:
         """Make a queue with settings that everybody who opens it will get; an error if one with others is there."""
         where = check_path(path)
-        created.create(where, settings)
-        return cls(where, codec=codec, layout=settings.get("layout", "auto"))
+        if created.create(where, settings):
+            return cls(where, codec=codec, layout=settings.get("layout", "auto"))
+        return cls(where, codec=codec, **settings)
 
     def __repr__(self) -> str:
         return f"Queue({self.path!r}, layout={self._layout.name!r})"
@@ -275,7 +276,7 @@ class Queue(Upkeep[T]):
             lease.message.body  # noqa: B018 - decoded here, or never
         except CodecError as error:
             if "dead" in self._layout.lacks:
-                lease.release()
+                lease.retry(self.settings.max_backoff, error)
                 raise
             lease.reject(str(error))
             return None

@@ -6,6 +6,8 @@ A notification is a hint: it is silent on network filesystems, so the poll goes 
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
 from typing import Any, Self
 
@@ -28,19 +30,28 @@ class Waiter:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._next = SHORTEST
         self._inotify: Any = None
+        self._path = ""
+        self._armed: list[str] = []
 
     def __enter__(self) -> Self:
         home = self._layout.home
-        if home.fd >= 0 and not home.mount.remote and not self._for_room:
-            self._inotify = _watch(home.path)
+        quiet = home.mount.remote or "watch" in self._layout.lacks if home.fd >= 0 else True
+        if not quiet and not self._for_room:
+            self._path = home.path
+            self._armed = home.inner
+            self._inotify = _watch(home.path, home.inner)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._inotify is not None:
-            self._inotify.close()
+            _put_by(self._inotify)
 
     def pause(self) -> bool:
         """Sleep until something may have changed; False when the time is over."""
+        if self._inotify is not None and self._armed != self._layout.home.inner:
+            # RACE: the look showed a directory that was not watched; it may have been filled since.
+            self._arm()
+            return True
         longest = LONGEST if self._inotify is None else LONGEST_WATCHED
         pause = longest if self._inotify is not None else min(self._next, longest)
         self._next = min(self._next * GROWTH, longest)
@@ -57,22 +68,68 @@ class Waiter:
             time.sleep(pause)
         elif self._inotify.read(timeout=max(1, int(pause * 1000))):
             self._next = SHORTEST
+            self._arm()  # RACE: before the look that follows, so that nothing comes between
         return True
 
+    def _arm(self) -> None:
+        """Watch again; where that is refused, poll."""
+        self._armed = self._layout.home.inner
+        if not _arm(self._inotify, self._path, self._armed):
+            _put_by(self._inotify)
+            self._inotify = None
 
-def _watch(path: str) -> Any:
-    """Return an inotify watch on a directory, or None where the extra or the kernel does not have it."""
+
+#: Descriptors kept for the next wait: to close one takes the kernel milliseconds, and a message would wait for that.
+_idle: list[Any] = []
+IDLE = 8
+
+
+def _watch(path: str, inner: list[str]) -> Any:
+    """Return an inotify descriptor that watches a queue, or None where the extra or the kernel does not have it."""
     try:
-        from inotify_simple import INotify, flags
+        from inotify_simple import INotify
     except ImportError:
         return None
     try:
-        inotify = INotify()
-        try:
-            inotify.add_watch(path, flags.MOVED_TO | flags.CREATE | flags.DELETE_SELF)
-        except OSError:
-            inotify.close()
-            return None
+        inotify = _idle.pop() if _idle else INotify()
+    except (OSError, IndexError):
+        return None  # out of descriptors, or RACE: another thread took the last one: the poll is enough
+    if _arm(inotify, path, inner):
+        return inotify
+    _put_by(inotify)
+    return None
+
+
+def _arm(inotify: Any, path: str, inner: list[str]) -> bool:
+    """Watch a queue and directories in it for one event each: a watch that stayed would cost every put and claim."""
+    from inotify_simple import flags
+
+    mask = flags.MOVED_TO | flags.CREATE | flags.DELETE_SELF | flags.ONESHOT
+    try:
+        inotify.add_watch(path, mask)
     except OSError:
-        return None  # out of watches: the poll is enough
-    return inotify
+        return False  # out of watches, or the directory is gone
+    for each in inner:
+        try:
+            inotify.add_watch(f"{path}/{each}", mask)
+        except OSError:
+            pass  # emptied and removed; the look will tell
+    return True
+
+
+def _put_by(inotify: Any) -> None:
+    """Keep a descriptor for the next wait. A watch still on it ends with its first event, which is read away then."""
+    if len(_idle) < IDLE:
+        _idle.append(inotify)
+    else:
+        inotify.close()
+
+
+def _close_idle() -> None:
+    while _idle:
+        _idle.pop().close()
+
+
+# A child that read from its parent's descriptors would take the parent's events.
+os.register_at_fork(after_in_child=_close_idle)
+atexit.register(_close_idle)

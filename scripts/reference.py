@@ -81,7 +81,7 @@ def verbs(above: argparse.ArgumentParser | None = None, prefix: str = "") -> lis
 
 def actions(each: argparse.ArgumentParser) -> list[argparse.Action]:
     """The arguments of a verb, without --help."""
-    return [action for action in each._actions if action.help and action.dest != "help"]  # noqa: SLF001
+    return [action for action in each._actions if action.help and action.dest != "help"]
 
 
 def words(action: argparse.Action) -> str:

@@ -30,7 +30,8 @@ def start(*words, cwd, **env):
     """Start one command; what it says goes to the file `said` in `cwd`."""
     with open(os.path.join(cwd, "said"), "wb") as said:
         return subprocess.Popen(
-            [*COMMAND, *map(str, words)],
+            # A shell that runs the tests in the background has Ctrl-C ignored, and that is inherited.
+            ["env", "--default-signal=INT", *COMMAND, *map(str, words)],
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=said,

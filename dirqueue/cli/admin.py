@@ -108,12 +108,6 @@ def create(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    for text in args.set:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise SettingsError(f"--set {text!r:.60} needs NAME=VALUE")
-        given[name] = _value(value)
     told = {
         "order": TYPES[args.type] if args.type != "fifo" else None,
         "priorities": args.priorities or None,
@@ -125,7 +119,18 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "sync": False if args.no_sync else None,
         "layout": args.layout,
     }
-    return given | {name: value for name, value in told.items() if value is not None}
+    return named(args.set) | {name: value for name, value in told.items() if value is not None}
+
+
+def named(texts: list[str]) -> dict[str, Any]:
+    """Return the settings that --set gave."""
+    given: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {text!r:.60} needs NAME=VALUE")
+        given[name] = _value(value)
+    return given
 
 
 def _value(text: str) -> Any:

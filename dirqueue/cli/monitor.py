@@ -50,8 +50,9 @@ def add(subparsers: Any) -> None:
         "monitor",
         monitor,
         "watch queues: depth by state, rates, oldest message, dead letters",
-        description="Rates are what changed between two looks: what came and went in between is not seen. Counts "
-        "marked ~ are estimates from a part of a deep queue. q or Ctrl-C ends it.",
+        description="Rates are exact on a local filesystem with the extra dirqueue[watch]; elsewhere what came and "
+        "went between two looks is not seen. Counts marked ~ are estimates from a part of a deep queue. q or Ctrl-C "
+        "ends it.",
         queue=False,
         aliases=("top",),
     )
@@ -73,13 +74,13 @@ def monitor(args: argparse.Namespace) -> int:
     if args.interval < SHORTEST:
         raise SettingsError(f"--interval must be at least {SHORTEST:g} s, not {args.interval:g}")
     root = path_of(args.root) if args.root else os.environ.get(VARIABLE) or "."
-    watcher = Monitor(root, limit=args.limit)
-    if args.once:
-        return _once(watcher, args)
-    if args.json or not render.on_terminal():
-        return _stream(watcher, args)
-    render.need("rich", "cli")
-    return _screen(watcher, args)
+    with Monitor(root, limit=args.limit) as watcher:
+        if args.once:
+            return _once(watcher, args)
+        if args.json or not render.on_terminal():
+            return _stream(watcher, args)
+        render.need("rich", "cli")
+        return _screen(watcher, args)
 
 
 def _once(watcher: Monitor, args: argparse.Namespace) -> int:
@@ -128,17 +129,27 @@ def _screen(watcher: Monitor, args: argparse.Namespace) -> int:
     from rich.live import Live
 
     console = Console()
+    _fit(console)
     with contextlib.suppress(KeyboardInterrupt), _keys() as pressed:
         looks = watcher.look()
         with Live(
             _view(watcher, looks, console, args), console=console, screen=True, auto_refresh=False
         ) as live:
             while True:
+                _fit(console)
                 live.update(_view(watcher, looks, console, args), refresh=True)
                 if pressed(args.interval):
                     break
                 looks = watcher.look()
     return Exit.OK
+
+
+def _fit(console: Any) -> None:
+    """Take the size that the terminal has now; one from the environment would never change."""
+    from rich.console import ConsoleDimensions
+
+    with contextlib.suppress(OSError):
+        console.size = ConsoleDimensions(*os.get_terminal_size(sys.stdout.fileno()))
 
 
 @contextlib.contextmanager

@@ -147,7 +147,7 @@ def _nothing(_: argparse.Namespace) -> int:
 def _session(args: argparse.Namespace) -> Any:
     render.need("pyspark", "spark")
     render.need("pyarrow", "spark")
-    from dirqueue.spark.session import session
+    from dirqueue.spark.sessions import session
 
     return session(args.master, **_pairs(args.conf, "--conf"))
 

@@ -11,7 +11,7 @@ from collections.abc import Container
 from typing import Any
 
 from dirqueue import fs
-from dirqueue.errors import LayoutError, access_error
+from dirqueue.errors import LayoutError, SettingsError, access_error
 from dirqueue.home import Home
 from dirqueue.layouts.base import Layout
 from dirqueue.settings import Settings
@@ -52,9 +52,16 @@ def open_layout(home: Home, settings: Settings, given: Container[str] = ()) -> L
     if name in _DEFAULTS:
         usual = {key: value for key, value in _DEFAULTS[name].items() if key not in given}
         settings = Settings(**(settings._asdict() | usual))
-    module, cls = _MODULES[name]
-    layout: Layout = getattr(importlib.import_module(module), cls)(home, settings)
+    layout: Layout = layout_class(name)(home, settings)
     return layout
+
+
+def layout_class(name: str) -> Any:
+    """Return the class of a layout."""
+    if name not in _MODULES:
+        raise SettingsError(f"layout must be one of {', '.join(_MODULES)}, not {name!r:.60}")
+    module, cls = _MODULES[name]
+    return getattr(importlib.import_module(module), cls)
 
 
 def detect(home: Home) -> str:

@@ -5,11 +5,12 @@ Invariant: an element is removed only by who locked it and finds its lock as it 
 Crash: a lock is left, which others honour until its time plus the queue's `lease` is over.
 
 A lock of dirq says when it was taken, not when it ends: how long it is honoured is up to whoever looks. Here that
-is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for longer or shorter moves the time of the lock.
+is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for longer or shorter moves the lock's time.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Protocol
 
@@ -17,7 +18,7 @@ from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.home import Home
 from dirqueue.layouts import dirq_names
-from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.base import Held, Purged, bad_handle, lost
 from dirqueue.layouts.dirq_cursor import NEVER, Cursor
 from dirqueue.layouts.foreign import LOOKS, Foreign
 from dirqueue.message import Entry
@@ -28,13 +29,16 @@ LACKS = {
     "delay": "an element of dirq is visible as soon as it is there",
     "priority": "dirq orders by the time in the name alone",
     "attempts": f"there is no place to count deliveries: {_NO_PLACE}",
-    "batch": "elements of dirq become visible one by one",
+    "batch": "elements of dirq become visible one by one: put_many puts one after the other",
     "dead": f"there is no place for dead messages: {_NO_PLACE}",
     "done": f"there is no place for done messages: {_NO_PLACE}",
     "fencing": "a lock of dirq has no owner; it is known by its time, which is looked at just before each change",
     "change": "an element of dirq keeps its name for life, and the name is all there is to change",
+    "link": "a second name of a file is a lock, or an unfinished element, to dirq",
     "watch": "elements appear in sub-directories, so waiting is by polling",
 }
+#: What tells a lock from the next, as the two formats say it; with the name it is the handle of a lease.
+_TOKEN = re.compile(r"[0-9]+(-[0-9]+)?")
 _LIVE = frozenset(("new", "ready", "leased", "foreign"))
 
 
@@ -87,7 +91,10 @@ class DirqLayout(Foreign):
                 lock.acquire()
                 try:
                     if not cursor.fill(now):
-                        return None
+                        if not self._made_again():
+                            return None
+                        cursor.refresh()
+                        continue
                     name = cursor.run.pop()
                 finally:
                     lock.release()
@@ -115,6 +122,7 @@ class DirqLayout(Foreign):
 
     def ack(self, held: Held) -> None:
         locks, name = self._locks, held.id
+        self._open()
         try:
             if not locks.ours(name, held.token) or not locks.remove(name):
                 raise lost(held, "ack")
@@ -131,6 +139,7 @@ class DirqLayout(Foreign):
             pass  # the emptied directory is gone with its names
 
     def renew(self, held: Held, seconds_: float) -> None:
+        self._open()
         try:
             renewed = self._locks.renew(held.id, held.token, (seconds(seconds_) - self._lease) * 1000)
         except OSError as error:
@@ -138,6 +147,7 @@ class DirqLayout(Foreign):
         if renewed is None:
             raise lost(held, "renew")
         held.token, held.until = renewed[0], renewed[1] + self._lease
+        held.place = f"{held.id}@{held.token}"
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """Unlock it. Others may take it at once; we ourselves leave it alone for the delay."""
@@ -150,6 +160,7 @@ class DirqLayout(Foreign):
         self._unlock(held, "release")
 
     def _unlock(self, held: Held, doing: str) -> None:
+        self._open()
         try:
             if not self._locks.ours(held.id, held.token) or not self._locks.unlock(held.id):
                 raise lost(held, doing)
@@ -160,6 +171,17 @@ class DirqLayout(Foreign):
 
     def entry(self, held: Held) -> Entry:
         return Entry(held.id, "leased", held.place, dirq_names.micros(held.id), held.until, 1, held.token)
+
+    def hold(self, handle: str) -> Held:
+        name, _, token = handle.partition("@")
+        if not dirq_names.NAME.fullmatch(name) or not _TOKEN.fullmatch(token):
+            raise bad_handle(handle)
+        held = Held(name, handle, 0, 0, 1, token)
+        when = self._locks.locked_at(name) if self.home.find() and self._locks.ours(name, token) else None
+        if when is None:
+            raise lost(held, "take over")
+        held.until = when + self._lease
+        return held
 
     # --- lookers -------------------------------------------------------------------------------------------
 
@@ -192,6 +214,7 @@ class DirqLayout(Foreign):
     # --- changers and cleaners -----------------------------------------------------------------------------
 
     def remove(self, entry: Entry) -> bool:
+        self._open()
         try:
             return self._locks.remove(entry.id)
         except OSError as error:

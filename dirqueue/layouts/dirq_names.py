@@ -83,7 +83,7 @@ def check(name: object) -> str:
         return name
     shown = repr(name) if len(repr(name)) <= 60 else repr(name)[:57] + "..."
     raise InvalidId(
-        f"{shown} is not the name of an element: that is 8 and 14 hexadecimal digits with a slash between",
+        f"{shown} is not a name of an element: that is 8 and 14 hexadecimal digits with a slash between",
         message_id=shown,
     )
 

@@ -22,6 +22,7 @@ from dirqueue.layouts.base import Held
 from dirqueue.layouts.dirq_cursor import Cursor
 from dirqueue.layouts.dirq_layout import DirqLayout
 from dirqueue.layouts.dirq_simple import check_file
+from dirqueue.layouts.dirq_store import GRACE
 from dirqueue.layouts.foreign import moved_on
 from dirqueue.layouts.normal_store import OBSOLETE, TEMPORARY, NormalStore
 from dirqueue.layouts.schema import DEFAULT, Schema
@@ -44,6 +45,7 @@ class DirqNormal(DirqLayout):
         except ValueError as error:
             raise SettingsError(str(error)) from None
         self.store = self._locks = NormalStore(home, sync=settings.sync, maxelts=settings.maxelts)
+        self.store.grace = GRACE
         self.store.keys = tuple(self.schema.types)
         self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
 
@@ -63,16 +65,21 @@ class DirqNormal(DirqLayout):
         except ValueError as error:
             raise CodecError(f"the body does not fit the schema: {error}", message_id="") from error
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
-        """Copy a file in and remove it: an element is a directory, so a rename cannot make one."""
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
+        """Link a file in and remove its old name; where bodies are JSON, write what it holds."""
+        source = os.path.abspath(path)
         try:
-            check_file(path, self.settings)
-            data = fs.read_file(os.path.abspath(path), -1)
+            check_file(source, self.settings)
+            if self.schema.plain:
+                name = self.store.add_file(self.store.keys[0], source)
+            else:
+                name = self.put(fs.read_file(source, -1))
+            # CRASH: the element and the file are both there; nothing is lost.
+            fs.unlink(source)
         except OSError as error:
             raise self._failed(f"put the file {path!r} into", error) from error
-        name = self.put(data)
-        # CRASH: the element and the file are both there; nothing is lost.
-        fs.unlink(path)
         return name
 
     # --- consumers -----------------------------------------------------------------------------------------
@@ -90,7 +97,10 @@ class DirqNormal(DirqLayout):
             if renewed is None:
                 return None
             until = renewed[1] + self._lease
-        held = Held(name, name, now, until, 1, token)
+        held = Held(name, f"{name}@{token}", now, until, 1, token)
+        if self.schema.plain:
+            self._cursor.not_before(name, until)
+            return held if self._read_plain(held) else None
         files = store.read(name, self.schema.types)
         if len(files) < len(self.schema.types) and not store.ours(name, token):
             return None  # RACE: a late holder removed it while we read, so this is not all of it
@@ -98,15 +108,33 @@ class DirqNormal(DirqLayout):
         try:
             held.data = self._join(name, files)
         except CodecError:
-            # There is no place for dead messages: say so, and leave it alone for a while, so that others get their turn.
+            # There is no place for dead messages: say so, and leave it alone for a while, so that others come through.
             self.retry(held, self.settings.max_backoff, None)
             raise
         return held
 
+    def _read_plain(self, held: Held) -> bool:
+        """Read the one piece, unless it is long; whether it is there."""
+        try:
+            fd = fs.open(f"{held.id}/{self.store.keys[0]}", fs.READ, dir_fd=self.home.fd)
+        except FileNotFoundError:
+            if not self.store.ours(held.id, held.token):
+                return False  # RACE: a late holder removed it
+            self.retry(held, self.settings.max_backoff, None)
+            self._join(held.id, {})
+            return False
+        try:
+            data = fs.read(fd, fs.CHUNK)
+        finally:
+            fs.close(fd)
+        if len(data) < fs.CHUNK:
+            held.data = data
+        return True
+
     def _join(self, name: str, files: dict[str, bytes]) -> bytes:
         try:
             return self.schema.join(files)
-        except (ValueError, StopIteration) as error:
+        except ValueError as error:
             raise CodecError(
                 f"the element {name} does not fit the schema: {error}", message_id=name
             ) from error
@@ -117,7 +145,8 @@ class DirqNormal(DirqLayout):
         if when is None:
             return None
         if when + self._honoured <= now:
-            return self.store.steal(name, (now - self._honoured) * 1000)
+            stale = self.store.break_lock(name, (now - self._honoured) * 1000)
+            return self.store.take(name) if stale else None
         self._cursor.not_before(name, min(when + self._honoured, now + seconds(AGAIN_SECONDS)))
         return None
 
@@ -145,9 +174,11 @@ class DirqNormal(DirqLayout):
                 yield Entry(place, "new", place, dirq_names.micros(each.name))
 
     def load(self, place: str) -> bytes:
+        self._open()
+        place = place.partition("@")[0]
         try:
             files = self.store.read(place, self.schema.types)
-            if not files and not fs.exists(place, self.home.fd):
+            if len(files) < len(self.schema.types) and not fs.exists(place, self.home.fd):
                 raise moved_on(place)
             return self._join(place, files)
         except OSError as error:
@@ -160,10 +191,11 @@ class DirqNormal(DirqLayout):
         return super().size(self._piece(place)) if self.schema.plain else len(self.load(place))
 
     def _piece(self, place: str) -> str:
-        return f"{place}/{next(iter(self.schema.types))}"
+        return f"{place.partition('@')[0]}/{next(iter(self.schema.types))}"
 
     def cancel(self, entry: Entry) -> None:
         self._unclaimed(entry)
+        self._open()
         try:
             if self.store.take(entry.id) is None:
                 raise moved_on(entry.id)

@@ -13,11 +13,12 @@ from dirqueue import fs
 from dirqueue.errors import MessageTooLarge, SettingsError
 from dirqueue.home import Home
 from dirqueue.layouts import dirq_names
-from dirqueue.layouts.base import Held
+from dirqueue.layouts.base import Held, lost
 from dirqueue.layouts.dirq_cursor import Cursor
 from dirqueue.layouts.dirq_layout import DirqLayout
+from dirqueue.layouts.dirq_store import GRACE
 from dirqueue.layouts.foreign import moved_on
-from dirqueue.layouts.simple_store import SimpleStore
+from dirqueue.layouts.simple_store import SECOND_NS, TRYING_NS, SimpleStore
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
 
@@ -33,6 +34,7 @@ class DirqSimple(DirqLayout):
     def __init__(self, home: Home, settings: Settings) -> None:
         super().__init__(home, settings)
         self.store = self._locks = SimpleStore(home, sync=settings.sync, granularity=settings.granularity)
+        self.store.grace = GRACE
         self._fresh_ns = int(self._lease * FRESH) * 1000
         self._cursor = Cursor(self.store, self.store.look, self._ends, settings.order)
 
@@ -50,7 +52,9 @@ class DirqSimple(DirqLayout):
             self._cursor.refresh()
         return name
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
         try:
             check_file(path, self.settings)
             return self.store.add_path(path)
@@ -75,10 +79,36 @@ class DirqSimple(DirqLayout):
         finally:
             fs.close(fd)
         time_ns = facts.st_mtime_ns
-        held = Held(name, name, now, time_ns // 1000 + self._lease, 1, str(time_ns))
+        held = Held(name, f"{name}@{time_ns}", now, time_ns // 1000 + self._lease, 1, str(time_ns))
         if len(data) < fs.CHUNK:
             held.data = data
         return held
+
+    def ack(self, held: Held) -> None:
+        """As in dirq_layout.py, in one piece: it is done for every message."""
+        fd, name = self.home.fd, held.id
+        if fd < 0:
+            super().ack(held)
+            return
+        lock = name + dirq_names.LOCK
+        try:
+            when = fs.stat(lock, dir_fd=fd, follow_symlinks=False).st_mtime_ns
+            if str(when) != held.token and when % SECOND_NS != TRYING_NS:
+                raise lost(held, "ack")
+            fs.unlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            raise lost(held, "ack") from None
+        except OSError as error:
+            raise self._failed("ack a message of", error) from error
+        try:
+            fs.unlink(lock, dir_fd=fd)
+        except OSError:
+            pass  # it is removed; a lock without an element is purged in time
+        if self.store.sync:
+            try:
+                self._sync(name)
+            except OSError as error:
+                raise self._failed("make durable an ack in", error) from error
 
     def _ends(self, name: str) -> int:
         """Return when a lock that is there may be taken over."""
@@ -113,6 +143,7 @@ class DirqSimple(DirqLayout):
 
     def cancel(self, entry: Entry) -> None:
         self._unclaimed(entry)
+        self._open()
         try:
             taken = self.store.take(entry.id, self._fresh_ns)
             if taken is None:

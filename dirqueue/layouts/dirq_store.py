@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 from dirqueue import fs
 from dirqueue.home import Home
 from dirqueue.layouts import dirq_names
 
+#: How long the purge of a layout leaves an emptied directory, for producers that chose it and have yet to write.
+GRACE = 60.0
 #: How often an add starts anew when a name is taken or a directory goes away under it.
 TRIES = 100
 
@@ -25,6 +28,8 @@ class Store:
         self.sync = sync
         self.digit = digit or dirq_names.digit()
         self.umask = umask
+        #: An empty directory that changed within so many seconds is left alone by purge.
+        self.grace = 0.0
 
     def make(self) -> None:
         """Make the queue's directory if it is not there."""
@@ -59,8 +64,18 @@ class Store:
 
     def remove_empty(self, directories: list[str]) -> int:
         """Remove those of the intermediate directories that are empty, never the last; how many went."""
-        # RACE: somebody may be about to write there. They make it again; ENOTEMPTY says that they have already.
-        return sum(fs.remove_directory(name, self.home.fd) for name in directories[:-1])
+        return sum(self.remove_if_empty(name) for name in directories[:-1])
+
+    def remove_if_empty(self, name: str) -> bool:
+        """Remove an intermediate directory if it is empty; whether it went."""
+        # RACE: somebody may be about to write there. We would make it again; COMPAT: other programs fail, and lose
+        # what they were adding, so a directory that was in use a moment ago is given some time.
+        try:
+            if self.grace and fs.mtime_of(name, self.home.fd) > time.time() - self.grace:
+                return False
+        except FileNotFoundError:
+            return False
+        return fs.remove_directory(name, self.home.fd)
 
 
 def taken() -> OSError:

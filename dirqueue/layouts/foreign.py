@@ -22,8 +22,6 @@ from dirqueue.settings import Settings
 
 #: How many names one claim may try before it says that there is nothing for it.
 LOOKS = 10_000
-#: How many messages that we gave back are remembered, so that we do not take them again before their pause is over.
-REMEMBERED = 10_000
 
 
 class Foreign:
@@ -45,10 +43,14 @@ class Foreign:
     def _self(self: Self) -> Layout:
         return cast("Layout", self)
 
+    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+        raise NotImplementedError
+
     def put_many(
         self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
     ) -> list[str]:
-        refuse(self._self(), "batch", "show many messages at once; put() them one by one")
+        """Put one after the other: what is put before an error stays put."""
+        return [self.put(body) for body in bodies]
 
     def bury(self, held: Held, reason: str) -> None:
         refuse(self._self(), "dead", "keep a dead message; ack it, or put it into another queue first")
@@ -65,21 +67,35 @@ class Foreign:
     def failure(self, entry: Entry) -> Failure | None:
         return None
 
+    def _open(self) -> None:
+        """Open the directory again if the queue object was closed."""
+        if self.home.fd < 0:
+            self.home.need()
+
+    def _made_again(self) -> bool:
+        """Whether the directory we have open was removed, and there is another at its path now."""
+        return fs.fstat(self.home.fd).st_nlink == 0 and self.home.reopen()
+
     def load(self, place: str) -> bytes:
+        self._open()
         try:
-            return fs.read_file(place, self.home.fd)
+            return fs.read_file(place.partition("@")[0], self.home.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
 
     def stream(self, place: str) -> BinaryIO:
+        self._open()
         try:
-            return io.BufferedReader(io.FileIO(fs.open(place, fs.READ, dir_fd=self.home.fd), "rb"))
+            return io.BufferedReader(
+                io.FileIO(fs.open(place.partition("@")[0], fs.READ, dir_fd=self.home.fd), "rb")
+            )
         except OSError as error:
             raise self._unreachable(place, error) from error
 
     def size(self, place: str) -> int:
+        self._open()
         try:
-            return fs.size_of(place, self.home.fd)
+            return fs.size_of(place.partition("@")[0], self.home.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
 

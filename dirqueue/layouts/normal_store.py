@@ -17,10 +17,11 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
 
 from dirqueue import fs
 from dirqueue.home import Home
-from dirqueue.layouts.dirq_names import element, elements
+from dirqueue.layouts.dirq_names import DIRECTORY, element, elements
 from dirqueue.layouts.dirq_store import TRIES, Store, taken
 from dirqueue.layouts.schema import KEY, LOCKED
 
@@ -57,10 +58,28 @@ class NormalStore(Store):
 
     def add(self, files: dict[str, bytes]) -> str:
         """Write one element; return its name."""
+
+        def write(staging: str) -> None:
+            for key, data in files.items():
+                fs.create(f"{staging}/{key}", data, self.home.fd, sync=self.sync)
+                if self.umask is not None:
+                    self._chmod(f"{staging}/{key}", fs.FILE_MODE)
+
+        return self._add(write)
+
+    def add_file(self, key: str, source: str) -> str:
+        """Add an element whose one piece is a file of the same filesystem; the file stays, as a second name of it."""
+
+        def link(staging: str) -> None:
+            fs.link(source, f"{staging}/{key}", dst_dir_fd=self.home.fd, follow_symlinks=False)
+
+        return self._add(link)
+
+    def _add(self, write: Callable[[str], None]) -> str:
         if self.home.fd < 0:
             self.make()
         for _ in range(TRIES):
-            staging = self._stage(files)
+            staging = self._stage(write)
             if staging is None:
                 continue
             try:
@@ -72,7 +91,7 @@ class NormalStore(Store):
                 return name
         raise taken()
 
-    def _stage(self, files: dict[str, bytes]) -> str | None:
+    def _stage(self, write: Callable[[str], None]) -> str | None:
         """Write the files where nobody reads; None if the directory was taken away under us."""
         home = self.home
         staging = f"{TEMPORARY}/{element(self.digit)}"
@@ -81,16 +100,13 @@ class NormalStore(Store):
         except FileExistsError:
             return None
         except FileNotFoundError:
-            home.reopen()
+            home.remake()
             self.make()
             return None
         try:
             if self.umask is not None:
                 self._chmod(staging, fs.DIR_MODE)
-            for key, data in files.items():
-                fs.create(f"{staging}/{key}", data, home.fd, sync=self.sync)
-                if self.umask is not None:
-                    self._chmod(f"{staging}/{key}", fs.FILE_MODE)
+            write(staging)
             if self.sync:
                 home.sync(staging)
         except FileNotFoundError:
@@ -175,10 +191,6 @@ class NormalStore(Store):
     def ours(self, name: str, token: str) -> bool:
         """Whether that lock is still there."""
         return self.token(name) == token
-
-    def steal(self, name: str, limit_ns: int) -> str | None:
-        """Take over a lock whose time is before the limit; as `take`."""
-        return self.take(name) if self.break_lock(name, limit_ns) else None
 
     def break_lock(self, name: str, limit_ns: int) -> bool:
         """Take a stale lock away; whether it was stale.
@@ -294,8 +306,14 @@ class NormalStore(Store):
     def discard(self, directory: str, keys: tuple[str, ...] = ()) -> bool:
         """Remove a staged or obsolete element; whether all of it went. What is not dirq's stays."""
         fd = self.home.fd
-        for key in keys:
-            fs.discard(f"{directory}/{key}", fd)
+        try:
+            for key in keys:
+                fs.unlink(f"{directory}/{key}", dir_fd=fd)
+            fs.rmdir(f"{directory}/{LOCKED}", dir_fd=fd)
+            fs.rmdir(directory, dir_fd=fd)
+            return True
+        except OSError:
+            pass  # a piece that is optional, an element without a lock, or somebody else at it
         for _ in range(3):
             # RACE: others may lock, unlock or purge it meanwhile: what they did need not be done.
             try:
@@ -322,12 +340,11 @@ class NormalStore(Store):
         fd = self.home.fd
         links = self._counts_links()
         total = 0
-        for where in self.directories():
-            facts = fs.stat(where, dir_fd=fd) if links else None
-            if facts is not None and facts.st_nlink >= 2:
-                total += facts.st_nlink - 2
-            else:
-                total += len(self.elements(where))
+        for where in fs.names_in(".", fd):
+            if len(where) != 8 or not DIRECTORY.fullmatch(where):
+                continue
+            inside = fs.stat(where, dir_fd=fd).st_nlink - 2 if links else -1
+            total += inside if inside >= 0 else len(self.elements(where))
         return total
 
     def _counts_links(self) -> bool:

@@ -22,7 +22,7 @@ class Null(Foreign):
 
     name: ClassVar[str] = "null"
     lacks: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("attempts", "dead", "done", "change", "fencing"), _NOTHING
+        ("attempts", "dead", "done", "change", "fencing", "link"), _NOTHING
     )
 
     def create(self) -> None:
@@ -36,7 +36,9 @@ class Null(Foreign):
     ) -> list[str]:
         return [names.new_id() for _ in bodies]
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
         try:
             fs.unlink(path)
         except OSError as error:
@@ -66,6 +68,9 @@ class Null(Foreign):
 
     def entry(self, held: Held) -> Entry:
         return Entry(held.id, "leased", held.place, names.micros_of(held.id))
+
+    def hold(self, handle: str) -> Held:
+        raise lost(Held(str(handle)[:60], "", 0, 0, 1, ""), "take over")
 
     def check_id(self, id: object) -> str:
         return names.check_id(id)

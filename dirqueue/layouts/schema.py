@@ -1,8 +1,8 @@
-"""What an element of dirq-normal is made of: named pieces of data, each in a file, each of a type.
+r"""What an element of dirq-normal is made of: named pieces of data, each in a file, each of a type.
 
     binary   bytes, as they are            string   text, as UTF-8
     table    text to text: one line `key TAB value LF` for each key, in the order of keys, where backslash, TAB and
-             LF inside are written as \\\\, \\t and \\n
+             LF inside are written as \\, \t and \n
     ?        behind a type: the piece may be missing        *        behind a type: accepted, means nothing here
 
 Layer: layouts.  Pure values, no I/O.
@@ -35,7 +35,7 @@ _UNESCAPE = {escape: char for char, escape in _ESCAPE.items()}
 class Schema:
     """The types of the pieces; ValueError if there cannot be such a schema."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[Any, Any]) -> None:
         self.types: dict[str, str] = {}
         self.mandatory: list[str] = []
         if not isinstance(given, Mapping):
@@ -114,7 +114,9 @@ class Schema:
     def join(self, files: Mapping[str, bytes]) -> bytes:
         """Return the files of an element as one body."""
         if self.plain:
-            return next(iter(files.values()))
+            for data in files.values():
+                return data
+            raise ValueError(f"missing data file: {self.mandatory[0]}")
         told = {
             key: base64.b64encode(value).decode() if isinstance(value, bytes) else value
             for key, value in self.element(files).items()
@@ -142,7 +144,7 @@ class Schema:
         return self.files(told)
 
 
-def write_table(table: Mapping[str, str]) -> str:
+def write_table(table: Mapping[Any, Any]) -> str:
     """Return a table as text."""
     lines = []
     for key, value in sorted(table.items()):

@@ -104,8 +104,7 @@ class SimpleStore(Store):
         try:
             self.make_directory(where)
         except FileNotFoundError:
-            self.home.close()
-            self.make()
+            self.home.remake()
             self.make_directory(where)
 
     def add_path(self, path: str) -> str:
@@ -134,9 +133,9 @@ class SimpleStore(Store):
         A file whose time is younger than `fresh_ns` needs no touch. `shift_ns` moves the time of the lock, so that
         others honour it for longer or shorter than they would.
         """
-        home = self.home
+        top = self.home.fd
         try:
-            fd = fs.open(name, fs.READ, dir_fd=home.fd)
+            fd = fs.open(name, fs.READ, dir_fd=top)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -145,7 +144,7 @@ class SimpleStore(Store):
             raise
         try:
             facts = fs.fstat(fd)
-            if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and fs.exists(name + LOCK, home.fd)):
+            if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and fs.exists(name + LOCK, top)):
                 fs.close(fd)
                 return None
             old = not fresh_ns or facts.st_mtime_ns < time.time_ns() - fresh_ns
@@ -153,7 +152,9 @@ class SimpleStore(Store):
                 # RACE: a purge that sees our link with the element's old time would take it away at once (all dirq
                 # implementations link first and touch later), so the touch comes first.
                 self._touch_trying(fd)
-            if not self._link(name):
+            try:
+                fs.link(name, name + LOCK, src_dir_fd=top, dst_dir_fd=top, follow_symlinks=False)
+            except (FileExistsError, FileNotFoundError):
                 fs.close(fd)
                 return None
             if old or shift_ns:
@@ -206,17 +207,16 @@ class SimpleStore(Store):
             return None
         try:
             self._touch_trying(fd)
-            home.mount.publish(spare, name + LOCK, home.fd)
-            facts = self._touch(fd, shift_ns)
-        except (FileExistsError, FileNotFoundError):
-            # RACE: between the two names somebody else locked it, or a purge was here.
-            fs.discard(spare, home.fd)
-            fs.close(fd)
-            return None
+            # RACE: between the two names somebody else may have locked it.
+            facts = self._touch(fd, shift_ns) if self._link(name) else None
         except BaseException:
-            fs.discard(spare, home.fd)
             fs.close(fd)
             raise
+        finally:
+            fs.discard(spare, home.fd)
+        if facts is None:
+            fs.close(fd)
+            return None
         return fd, facts
 
     def break_lock(self, name: str, limit_ns: int) -> str | None:
@@ -235,8 +235,9 @@ class SimpleStore(Store):
         if facts.st_mtime_ns < limit_ns:
             return spare
         try:
-            home.mount.publish(spare, name + LOCK, home.fd)
-        except OSError:
+            # Not by a rename: onto another name of the same file that does nothing, and says that it did.
+            self._link(name)
+        finally:
             fs.discard(spare, home.fd)
         return None
 
@@ -338,7 +339,7 @@ class SimpleStore(Store):
                         fs.discard(spare, self.home.fd)
                         locks, left = locks + 1, left - 1
             if left == 0 and where != directories[-1]:
-                gone += fs.remove_directory(where, self.home.fd)
+                gone += self.remove_if_empty(where)
         return temporary, locks, gone
 
     def _older(self, name: str, limit_ns: int) -> bool:

@@ -26,7 +26,7 @@ from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.errors import InvalidId, QueueError
 from dirqueue.home import Home
-from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.base import Held, Purged, bad_handle, lost
 from dirqueue.layouts.dirq_simple import check_file
 from dirqueue.layouts.foreign import LOOKS, Foreign, moved_on
 from dirqueue.layouts.vsqs_cursor import NEVER, Cursor
@@ -73,10 +73,11 @@ class Vsqs(Foreign):
         "delay": "a message of VSQS is ready as soon as it is there",
         "priority": "VSQS orders by the time in the name alone",
         "attempts": f"there is no place to count deliveries: {_NO_PLACE}",
-        "batch": "messages of VSQS become visible one by one",
+        "batch": "messages of VSQS become visible one by one: put_many puts one after the other",
         "dead": f"there is no place for dead messages: {_NO_PLACE}",
         "done": f"there is no place for done messages: {_NO_PLACE}",
         "fencing": "a lease is known by the time it ends, and programs of VSQS delete by id, whoever holds it",
+        "link": "vsqs 0.3 takes a message for its own and nobody else's file",
         "change": "a message of VSQS keeps its id for life, and the id is all there is to change",
     }
 
@@ -129,8 +130,7 @@ class Vsqs(Foreign):
         except FileExistsError:
             return -1
         except FileNotFoundError:
-            self.home.close()
-            self.home.make()
+            self.home.remake()
             return -1
 
     def _id(self) -> str:
@@ -169,7 +169,9 @@ class Vsqs(Foreign):
         text = f"cannot put to {path!r}: every id that was tried is taken; are there that many producers?"
         return QueueError(text, path=path)
 
-    def put_path(self, path: str, *, delay: float = 0, priority: int | None = None) -> str:
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
         self.home.make()
         source = os.path.abspath(path)
         try:
@@ -208,7 +210,10 @@ class Vsqs(Foreign):
                 lock.acquire()
                 try:
                     if not cursor.fill(now):
-                        return None
+                        if not self._made_again():
+                            return None
+                        cursor.refresh()
+                        continue
                     text = cursor.run.pop()
                 finally:
                     lock.release()
@@ -259,6 +264,7 @@ class Vsqs(Foreign):
         return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
 
     def ack(self, held: Held) -> None:
+        self._open()
         try:
             fs.unlink(held.place, dir_fd=self.home.fd)
             if self.settings.sync:
@@ -269,6 +275,7 @@ class Vsqs(Foreign):
             raise self._failed("ack a message of", error) from error
 
     def renew(self, held: Held, seconds_: float) -> None:
+        self._open()
         until = max(self.home.clock.now() + seconds(seconds_), held.until + 1)
         self._put_off(held, until, "renew")
 
@@ -285,6 +292,7 @@ class Vsqs(Foreign):
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """Leave it in flight until the delay is over: every consumer of VSQS takes it then. Counts nothing."""
+        self._open()
         if not delay:
             self.release(held)
             return
@@ -293,6 +301,7 @@ class Vsqs(Foreign):
 
     def release(self, held: Held) -> None:
         home = self.home
+        self._open()
         try:
             home.mount.publish(held.place, held.id, home.fd)
         except FileNotFoundError:
@@ -306,6 +315,15 @@ class Vsqs(Foreign):
 
     def entry(self, held: Held) -> Entry:
         return Entry(held.id, "leased", held.place, micros(held.id), held.until, 1, held.token)
+
+    def hold(self, handle: str) -> Held:
+        name = parse(handle)
+        if name is None or name.until <= 0:
+            raise bad_handle(handle)
+        held = Held(name.id, handle, 0, name.until, 1, handle[len(name.id) + 1 :])
+        if not self.home.find() or not fs.exists(handle, self.home.fd):
+            raise lost(held, "take over")
+        return held
 
     # --- lookers -------------------------------------------------------------------------------------------
 
@@ -349,6 +367,7 @@ class Vsqs(Foreign):
             raise moved_on(entry.id)
 
     def remove(self, entry: Entry) -> bool:
+        self._open()
         try:
             fs.unlink(entry.place, dir_fd=self.home.fd)
         except FileNotFoundError:

@@ -8,26 +8,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "claim": "claim",
+    "claim": "claiming",
     "drain": "jobs.drain",
     "fill": "jobs.fill",
     "purge": "jobs.purge",
     "replay": "jobs.replay",
     "report": "jobs.report",
-    "session": "session",
-    "work": "work",
+    "session": "sessions",
+    "work": "workers",
 }
 __all__ = ["claim", "drain", "fill", "purge", "replay", "report", "session", "work"]
 
 if TYPE_CHECKING:
-    from dirqueue.spark.claim import claim
+    from dirqueue.spark.claiming import claim
     from dirqueue.spark.jobs.drain import drain
     from dirqueue.spark.jobs.fill import fill
     from dirqueue.spark.jobs.purge import purge
     from dirqueue.spark.jobs.replay import replay
     from dirqueue.spark.jobs.report import report
-    from dirqueue.spark.session import session
-    from dirqueue.spark.work import work
+    from dirqueue.spark.sessions import session
+    from dirqueue.spark.workers import work
 
 
 def __getattr__(name: str) -> Any:

@@ -89,6 +89,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() < self._look_at:
             return start
         began = time.monotonic()
+        if mine.give_back(f"{lot + 1}.new") and self._supply is not None:
+            # CRASH: it was half filled, so it was not in the queue when this run listed what there is.
+            self._supply = claimable(native.home, native.settings)
         supply = self._supply or claimable(native.home, native.settings)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
         if mine.pin(lot + 1, supply, wanted, pieces=self._pieces):

@@ -37,6 +37,11 @@ class Api:
         self._looks: list[Look] = []
         self._looked = 0.0
 
+    def close(self) -> None:
+        """Let go of all directories."""
+        with self._lock:
+            self._monitor.close()
+
     def queues(self) -> dict[str, Any]:
         """Return every queue with its counts, rates and series."""
         with self._lock:

@@ -60,6 +60,11 @@ class Server(ThreadingHTTPServer):
         self.loopback = _is_loopback(host)
         super().__init__((host, port), _Handler)
 
+    def server_close(self) -> None:
+        """Let go of the port and of the queues."""
+        super().server_close()
+        self.api.close()
+
     @property
     def url(self) -> str:
         """Where the page is, with the token where no server log and no other site sees it."""

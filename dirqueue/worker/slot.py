@@ -19,7 +19,7 @@ from dirqueue.worker.keeper import LIMIT, LOST, STOP, Run
 from dirqueue.worker.outcome import ACK, REJECT, RELEASE, RETRY, Cancelled, Outcome
 
 if TYPE_CHECKING:
-    from dirqueue.worker.worker import Worker
+    from dirqueue.worker.crew import Crew
 
 #: How long one look for a message may take before the lane asks whether to stop.
 LOOK_SECONDS = 0.5
@@ -44,8 +44,8 @@ class Call(Protocol):
 class Slot:
     """One lane, in a thread of its own."""
 
-    def __init__(self, worker: Worker, call: Call, number: int) -> None:
-        self._worker = worker
+    def __init__(self, crew: Crew, call: Call, number: int) -> None:
+        self._crew = crew
         self.call = call
         #: Whether the last look found nothing.
         self.idle = False
@@ -55,41 +55,43 @@ class Slot:
         self.thread = threading.Thread(target=self._main, name=f"dirqueue-worker-{number}", daemon=True)
 
     def _main(self) -> None:
-        worker = self._worker
+        crew = self._crew
         try:
             while self._turn():
                 pass
         except Exception as error:  # noqa: BLE001 - told by run(), after the other lanes have finished
-            worker.fail(error)
+            crew.fail(error)
         finally:
             self.idle = True
             self.call.close()
             self.ended = True
-            worker.wake()
+            crew.wake()
 
     def _turn(self) -> bool:
         """Handle one message, or find that there is none; whether to go on."""
-        worker = self._worker
-        if worker.stopping or not worker.reserve():
+        crew = self._crew
+        if crew.stopping or not crew.reserve():
             return False
         try:
             if not self.call.prepare():
-                worker.give_back()
+                crew.give_back()
                 return False
             looked = time.monotonic()
-            lease = worker.source.get(timeout=0 if worker.until_empty else LOOK_SECONDS, lease=worker.lease)
+            lease = crew.plan.source.get(
+                timeout=0 if crew.until_empty else LOOK_SECONDS, lease=crew.plan.lease
+            )
         except Empty:
-            worker.give_back()
+            crew.give_back()
             self._failures = 0
             self.idle = True
-            return worker.goes_on(looked) and not (worker.until_empty and worker.pause(SHORT_PAUSE))
+            return crew.goes_on(looked) and not (crew.until_empty and crew.pause(SHORT_PAUSE))
         except (DirQueueError, OSError) as error:
-            worker.give_back()
+            crew.give_back()
             return self._trouble(error)
         self.idle = False
         self._failures = 0
         self._deliver(lease)
-        worker.worked()
+        crew.worked()
         return True
 
     def _trouble(self, error: Exception) -> bool:
@@ -97,19 +99,19 @@ class Slot:
         self._failures += 1
         if self._failures >= TRIES or isinstance(error, SettingsError):
             raise error
-        self._worker.emit(Event("error", self._worker.name, error=str(error)))
+        self._crew.emit(Event("error", self._crew.plan.name, error=str(error)))
         pause = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
-        return not self._worker.pause(pause)
+        return not self._crew.pause(pause)
 
     def _deliver(self, lease: Lease[Any]) -> None:
-        worker = self._worker
-        run = Run(lease, worker.time_limit, self.call.cancel)
-        worker.emit(run.event("leased"))
-        if worker.stopping:
+        crew = self._crew
+        run = Run(lease, crew.plan.time_limit, self.call.cancel)
+        crew.emit(run.event("leased"))
+        if crew.stopping:
             # RACE: stopped while we were claiming, perhaps what another lane has just released.
-            settle(run, Outcome(RELEASE), None, worker.emit)
+            settle(run, Outcome(RELEASE), None, crew.emit)
             return
-        worker.keeper.add(run)
+        crew.keeper.add(run)
         try:
             outcome = self.call.run(run)
         except Cancelled:
@@ -118,8 +120,8 @@ class Slot:
             outcome = Outcome(RETRY, None, f"{type(error).__name__}: {error}")
         finally:
             # RACE: from here on the keeper starts nothing new for it; what it has begun, the lease's lock orders.
-            worker.keeper.remove(run)
-        settle(run, outcome, worker.time_limit, worker.emit)
+            crew.keeper.remove(run)
+        settle(run, outcome, crew.plan.time_limit, crew.emit)
 
 
 def settle(run: Run, outcome: Outcome, limit: float | None, emit: Callable[[Event], None]) -> None:

@@ -182,6 +182,7 @@ def test_what_cannot_be_an_identity_is_refused(queue_dir, app, version):
         batch.commit(home, settings, new_id(), [], Identity(app, version))
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
 @pytest.mark.parametrize("identity", [None, Identity("app", 7)])
 def test_a_committer_may_die_anywhere(tmp_path, identity):
     """Dead at any call: all of the batch is visible or nothing; written again, it is there exactly once."""

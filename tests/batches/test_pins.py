@@ -179,6 +179,7 @@ def test_a_consumer_has_a_plain_name(queue_dir, name):
         Pins(queue._layout.home, queue.settings, name)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
 def test_a_consumer_may_die_anywhere(tmp_path):
     """Dead at any call of pin, pin, ack: no message is lost, and none is in two places."""
     wanted = {b"%d" % i for i in range(6)}

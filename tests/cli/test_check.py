@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from cli.running import sentence
 
-from dirqueue import Queue, check, fs, home, mounts
+from dirqueue import Queue, check, fs, home, mounts, names
 from dirqueue.check import CODES
 
 DAY = 86400
 ID = "1500000000000000000000001"
+#: A file that measured the clock: its name ends in a token.
+PROBE = f".clock-{names.new_token()}"
 
 
 def old(path, seconds=10 * DAY):
@@ -101,7 +103,7 @@ def out_of_attempts(root):
 
 
 def leftover_probe(root):
-    write(root, ".clock-host-1-a-1")
+    write(root, PROBE)
 
 
 def half_settings(root):
@@ -208,7 +210,7 @@ def test_a_dead_name_of_a_live_message_is_the_one_that_goes(tmp_path):
 
 def test_fresh_leftovers_are_somebody_at_work(tmp_path):
     """What is being written now is not unfinished."""
-    for name in (f"{micros(0)}000000001.new", ".clock-host-1-a-1", "queue.json.new"):
+    for name in (f"{micros(0)}000000001.new", PROBE, "queue.json.new"):
         write(tmp_path / "q", name, aged=False)
     (tmp_path / "q" / f"{micros(0)}000000002.slice").mkdir()
     (tmp_path / "q" / f"{micros(0)}000000003.batch.new").mkdir()

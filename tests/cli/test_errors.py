@@ -217,12 +217,13 @@ def test_a_put_whose_id_cannot_be_told_says_that_it_was_put(queue):
 def test_ctrl_c_in_the_middle_of_a_batch_puts_nothing(start, tmp_path):
     """Lines were read, the batch was not complete: not one of them is visible."""
     putting = start("put", tmp_path / "q", "--lines", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    putting.stdin.write(b"one\ntwo\nthree\n")
+    putting.stdin.write(b"line\n" * 100)  # more than is read before the first is staged
     putting.stdin.flush()
     staged = lambda: [file for file in (tmp_path / "q").glob("*.batch.new/*") if file.stat().st_size]  # noqa: E731
     deadline = time.monotonic() + 30
     while len(staged()) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert len(staged()) >= 2
     putting.send_signal(signal.SIGINT)
     putting.wait(timeout=50)
     assert (putting.returncode, putting.stderr.read()) == (130, b"")

@@ -13,6 +13,8 @@ from commandline import clean_env, dq, start
 from patience import until
 
 import dirqueue
+from dirqueue import flow
+from dirqueue import monitor as monitor_
 from dirqueue.monitor import Monitor, sparkline
 from dirqueue.sample import take
 
@@ -31,7 +33,15 @@ def spool(tmp_path):
 
 
 def look(root, **kwargs):
-    return {each.name: each for each in Monitor(str(root), **kwargs).look()}
+    with Monitor(str(root), **kwargs) as monitor:
+        return {each.name: each for each in monitor.look()}
+
+
+@pytest.fixture
+def monitor(tmp_path):
+    """Give a monitor of the directory of the test."""
+    with Monitor(str(tmp_path)) as one:
+        yield one
 
 
 def test_once_as_json_is_one_object_for_each_queue(spool, tmp_path):
@@ -108,14 +118,14 @@ def test_a_reader_that_goes_away_ends_it_quietly(spool, tmp_path):
 
 @pytest.mark.needs("tmux")
 def test_the_screen_in_a_real_terminal(spool, tmp_path):
-    """Queues, counts and rates are on the screen, a put is seen, a narrow window still fits, q ends it."""
+    """Queues and counts are on the screen, a put is seen, a narrow window fits whatever LINES says, q ends it."""
     terminal = ["tmux", "-L", f"dirqueue-test-{os.getpid()}", "-f", "/dev/null"]
     command = (
         f"{shlex.quote(sys.executable)} -m dirqueue monitor spool --interval 0.2; echo ended: $?; sleep 600"
     )
     subprocess.run(
         [*terminal, "new-session", "-d", "-s", "m", "-x", "150", "-y", "20", "sh", "-c", command],
-        cwd=tmp_path, check=True, timeout=60, env=clean_env(LC_ALL="C.UTF-8", TERM="screen"),
+        cwd=tmp_path, check=True, timeout=60, env=clean_env(LC_ALL="C.UTF-8", TERM="screen", COLUMNS="200", LINES="60"),
     )  # fmt: skip
 
     def screen():
@@ -127,18 +137,26 @@ def test_the_screen_in_a_real_terminal(spool, tmp_path):
     def row(name):
         return next((line.split() for line in screen().splitlines() if line.startswith(name)), [])
 
+    def shows(condition):
+        """Wait: one look at the terminal may come in the middle of a redraw, so every look is repeated."""
+        try:
+            until(condition)
+        except AssertionError:
+            pytest.fail("the screen never came: " + screen())
+
     try:
-        until(lambda: row("thumbs")[1:4] == ["3", "0", "0"], "the queue on the screen")
-        assert row("mail/out")[1:4] == ["0", "1", "1"]
-        assert "HELD BY" in screen()
+        shows(lambda: row("thumbs")[1:4] == ["3", "0", "0"])
+        shows(lambda: row("mail/out")[1:4] == ["0", "1", "1"])
+        shows(lambda: "HELD BY" in screen())
         dirqueue.Queue(spool / "thumbs").put(b"x")
-        until(lambda: row("thumbs")[1:2] == ["4"], "the put on the screen")
+        shows(lambda: row("thumbs")[1:2] == ["4"])
         subprocess.run(
             [*terminal, "resize-window", "-t", "m", "-x", "80", "-y", "12"], check=True, timeout=60
         )
-        until(lambda: "HELD BY" not in screen() and row("thumbs")[1:2] == ["4"], "the narrow screen")
+        shows(lambda: "OLDEST" in (shown := screen()) and "HELD BY" not in shown)
+        shows(lambda: row("thumbs")[1:2] == ["4"])
         subprocess.run([*terminal, "send-keys", "-t", "m", "q"], check=True, timeout=60)
-        until(lambda: "ended: 0" in screen(), "the end")
+        shows(lambda: "ended: 0" in screen())
     finally:
         subprocess.run([*terminal, "kill-server"], check=False, timeout=60)
 
@@ -200,13 +218,20 @@ def test_what_is_not_a_message_is_foreign(tmp_path):
     assert stats == queue.stats()
 
 
-def test_rates_are_what_changed_between_two_looks(tmp_path):
+@pytest.fixture(params=["told", "seen"])
+def _rates(request, monkeypatch):
+    """Learn rates from the kernel, or from looks alone."""
+    if request.param == "seen":
+        monkeypatch.setattr(monitor_, "listen", lambda layout: None)
+
+
+@pytest.mark.usefixtures("_rates")
+def test_rates_are_what_changed_between_two_looks(tmp_path, monitor):
     """Puts, acks and failures are told apart; a redrive is no put."""
     queue = dirqueue.Queue(tmp_path / "q", sync=False, max_attempts=1)
     retries = dirqueue.Queue(tmp_path / "r", sync=False)
     queue.put_many([b"x"] * 4)
     retries.put(b"x")
-    monitor = Monitor(str(tmp_path))
     first = {each.name: each for each in monitor.look()}
     assert first["q"].rates == (None, None, None)
     queue.put_many([b"x"] * 3)
@@ -225,6 +250,69 @@ def test_rates_are_what_changed_between_two_looks(tmp_path):
     assert {each.name: each.rates for each in monitor.look()}["q"] == (0, 0, 0)
 
 
+def test_the_kernel_tells_of_what_came_and_went_between_two_looks(tmp_path):
+    """A thousand messages that live for a moment are all counted: flat, delayed, in batches, kept in done."""
+    for name, settings in (("plain", {}), ("kept", {"keep_done": True})):
+        queue = dirqueue.Queue.create(tmp_path / name, sync=False, max_attempts=2, **settings)
+        queue.put(b"before")
+        ear = flow.listen(queue._layout)
+        for _ in range(300):
+            queue.put(b"x")
+        queue.put_many([b"x"] * 200)
+        queue.put(b"x", delay=3600)
+        assert ear.read() == (501, 0, 0)
+        for _ in range(300):
+            queue.put(b"x")
+            queue.get(timeout=0).ack()
+        for _ in range(501):
+            queue.get(timeout=0).ack()
+        assert ear.read() == (300, 801, 0)
+        queue.put_many([b"x"] * 3)
+        for _ in range(3):
+            queue.get(timeout=0).ack()
+        assert ear.read() is None, "a batch came and went unseen"
+        queue.put(b"x")
+        queue.get(timeout=0).retry(0, "bad")
+        queue.get(timeout=40).retry(0, "bad")
+        queue.put(b"x")
+        queue.get(timeout=0).release()
+        assert ear.read() == (2, 0, 2)
+        queue.redrive()
+        assert ear.read() == (0, 0, 0)
+        ear.close()
+
+
+def test_slices_of_a_deep_queue_are_heard_too(tmp_path, monkeypatch):
+    """Producers that append to slices, made before or after the listening began, are counted to the message."""
+    from dirqueue.layouts.native import publish
+
+    monkeypatch.setattr(publish, "DEEP", 0)
+    monkeypatch.setattr(publish, "SLICE_SIZE", 50)
+    queue = dirqueue.Queue(tmp_path / "q", sync=False)
+    for _ in range(75):
+        queue.put(b"x")
+    assert any(name.endswith(".slice") for name in os.listdir(tmp_path / "q"))
+    ear = flow.listen(queue._layout)
+    for _ in range(300):
+        queue.put(b"x")
+    assert ear.read().put == 300
+    for _ in range(100):
+        queue.get(timeout=0).ack()
+    assert ear.read() == (0, 100, 0)
+    ear.close()
+
+
+def test_what_the_kernel_could_not_keep_is_not_guessed(tmp_path, monkeypatch):
+    """Too many directories, or too many events, and the count is unknown instead of wrong."""
+    monkeypatch.setattr(flow, "WATCHES", 3)
+    queue = dirqueue.Queue(tmp_path / "q", sync=False)
+    for _ in range(5):
+        queue.put_many([b"x"] * 2)
+    ear = flow.listen(queue._layout)
+    assert ear.read() is None
+    ear.close()
+
+
 def test_a_queue_that_cannot_be_read_does_not_hide_the_others(spool):
     """Its error is shown in its place."""
     (spool / "thumbs" / "queue.json").write_text("{")
@@ -233,9 +321,8 @@ def test_a_queue_that_cannot_be_read_does_not_hide_the_others(spool):
     assert seen["mail/out"].error is None
 
 
-def test_a_queue_that_goes_and_comes_back_is_looked_at_anew(tmp_path):
+def test_a_queue_that_goes_and_comes_back_is_looked_at_anew(tmp_path, monitor):
     """Nothing of a removed queue is kept."""
-    monitor = Monitor(str(tmp_path))
     for round in range(2):
         queue = dirqueue.Queue(tmp_path / "q", sync=False)
         for _ in range(round + 1):
@@ -249,7 +336,7 @@ def test_a_queue_that_goes_and_comes_back_is_looked_at_anew(tmp_path):
         assert monitor.look() == []
 
 
-def test_a_look_beside_busy_producers_and_consumers_never_fails(tmp_path):
+def test_a_look_beside_busy_producers_and_consumers_never_fails(tmp_path, monitor):
     """Names change under the look all the time; it counts what it meets."""
     queue = dirqueue.Queue(tmp_path / "q", sync=False)
     stop = threading.Event()
@@ -269,7 +356,6 @@ def test_a_look_beside_busy_producers_and_consumers_never_fails(tmp_path):
     for thread in threads:
         thread.start()
     try:
-        monitor = Monitor(str(tmp_path))
         for _ in range(100):
             assert all(each.error is None for each in monitor.look())
     finally:

@@ -435,3 +435,16 @@ def test_the_verbs_work_with_every_layout(dq, tmp_path, layout):
     dq("put", path, "d")
     assert dq("delete", path, "--yes").status == 0
     assert not path.exists()
+
+
+def test_convert_keeps_the_messages_and_the_path(dq, tmp_path):
+    """From VSQS's layout to the native one, in order."""
+    pytest.importorskip("dirqueue.convert")
+    path = tmp_path / "q"
+    dq("create", path, "--layout", "vsqs")
+    dq("put", path, "a", "b", "c")
+    done = dq("convert", path, "--to", "native")
+    assert (done.status, done.out, done.err) == (0, "3\n", "")
+    assert dq("list", tmp_path).out.split("\t")[1] == "native"
+    assert dq("get", path, "--all").lines == ["a", "b", "c"]
+    assert dq("convert", tmp_path / "nope", "--to", "native").status == 1

@@ -14,7 +14,7 @@ from dirqueue.layouts import _MODULES
 LAYOUTS = {
     "native": {"layout": "native"},
     "vsqs": {"layout": "vsqs"},
-    "vsqs-ms": {"layout": "vsqs-ms"},
+    "vsqs-ms": {"layout": "vsqs", "milliseconds": True},
     "dirq-simple": {"layout": "dirq-simple"},
     "dirq-normal": {"layout": "dirq-normal"},
 }

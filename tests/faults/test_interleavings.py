@@ -67,6 +67,14 @@ def test_slices_keep_every_promise(plan, monkeypatch):
     assert failure is None, str(failure)
 
 
+@pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
+@pytest.mark.parametrize("text", ["ga|ga", "p|ga", "gl|ga", "ga|ga|u", "pp|gaga|u"])
+def test_the_other_layouts_keep_their_promises(text, layout):
+    """The same clients on the formats of other programs: random schedules, time passing."""
+    _runs, failure = explore.wander(Plan.of(text, layout=layout, ticks=1), 300, seed="layouts")
+    assert failure is None, str(failure)
+
+
 #: Found by the explorer, shortened by it, and kept: plan, choices, what went wrong.
 FOUND = {
     "a link asked for twice published twice": (

@@ -205,7 +205,7 @@ class World:
         self._first = self._person("z")
         self._first.run(plan.before)
         people = {}
-        for place, program in enumerate(plan.programs):
+        for place in range(len(plan.programs)):
             name = chr(ord("a") + place)
             people[name] = self._person(name)
         self.clock.advance(1.0)
@@ -235,6 +235,10 @@ class World:
         self._settle()
         return self.books.wrong
 
+    def _tree(self):
+        tree = self.fs.tree()
+        return tree if self.plan.layout == "native" else _files(tree)  # dirq keeps its newest directory
+
     def _settle(self):
         """Everybody is gone and all leases have run out: what is left must be what was promised."""
         self.clock.advance(LONG)
@@ -253,11 +257,15 @@ class World:
         if "dead" not in last.queue._layout.lacks:
             dead = [message.body for message in last.queue.peek("dead")]
         self.books.settle(left, dead)
-        if leftovers(self.fs.tree(), len(dead)):
+        if leftovers(self._tree(), len(dead)):
             self.clock.advance(LONG)
             last.queue._layout.purge(None)
-            if extra := leftovers(self.fs.tree(), len(dead)):
+            if extra := leftovers(self._tree(), len(dead)):
                 self.books.say("leftover", f"after purge: {', '.join(extra)}")
+
+
+def _files(tree):
+    return {path: body for path, body in tree.items() if body is not None}
 
 
 def warm(queue):

@@ -90,10 +90,8 @@ class Random(Recorded):
         self._inertia = inertia
 
     def _next(self, options):
-        if options == 1 or self._random.random() < self._inertia:
-            choice = 0
-        else:
-            choice = int(self._random.random() * options)
+        stay = options == 1 or self._random.random() < self._inertia
+        choice = 0 if stay else int(self._random.random() * options)
         self.made.append(choice)
         return choice
 

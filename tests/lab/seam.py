@@ -62,7 +62,7 @@ def replaced(package, calls, *, fs, clock=None, seed=0):
         raise LookupError(f"not simulated: {', '.join(unknown)}")
     news = [(seam, name, getattr(fs, name)) for name in calls]
     fakes = {"random": random.Random(seed)} | ({"time": clock} if clock else {})
-    for name, module in _modules(package):
+    for _, module in _modules(package):
         news += [(module, f, fakes[f]) for f in fakes if isinstance(getattr(module, f, None), ModuleType)]
     saved = [(module, name, getattr(module, name)) for module, name, _ in news]
     try:

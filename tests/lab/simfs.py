@@ -120,8 +120,8 @@ class SimFS:
 
     #: Every call that a package may bind; the seam refuses one that is not here.
     CALLS = frozenset(
-        "close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename rename_noreplace rmdir scandir stat "
-        "syncfs unlink utime write".split()
+        "chmod close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename "
+        "rename_noreplace rmdir scandir stat syncfs unlink utime write".split()
     )
 
     def __init__(self, now, scheduler=None, *, fstype="tmpfs", lossy=0, noreplace=True, links=True):
@@ -215,6 +215,9 @@ class SimFS:
                 fail(errno.ENOENT, path)
             found = where.entries[name] = self._new(stat.S_IFREG | mode)
             self._changed(where)
+            if flags & os.O_EXCL and self.lossy and self.scheduler.choose(2, "lost reply"):
+                self.lossy -= 1
+                fail(errno.EEXIST, path)
         elif flags & os.O_CREAT and flags & os.O_EXCL:
             fail(errno.EEXIST, path)
         if flags & os.O_DIRECTORY and not found.is_directory:
@@ -291,6 +294,11 @@ class SimFS:
             inode.mtime_ns = ns[1]
         else:
             inode.mtime_ns = self.now() if times is None else int(times[1] * 1e9)
+
+    def chmod(self, path, mode, *, dir_fd=None, follow_symlinks=True):
+        self.calls += 1
+        inode = self._handle(path).inode if isinstance(path, int) else self._lookup(path, dir_fd)
+        inode.mode = (inode.mode & ~0o7777) | mode
 
     def mkdir(self, path, mode=0o777, *, dir_fd=None):
         self._repeatable("mkdir", (self._slot(path, dir_fd),), lambda: self._mkdir(path, mode, dir_fd))

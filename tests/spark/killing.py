@@ -47,30 +47,15 @@ def on_rename(matches, *, after=False, at=1):
     fs.rename = rename
 
 
-def around(owner, name, *, before=False):
-    """Kill before or after a function is called with something to do."""
+def before(owner, name):
+    """Kill before a function is called."""
     real = getattr(owner, name)
 
     def wrapped(*args, **kwargs):
-        if before:
-            kill_everything()
-        done = real(*args, **kwargs)
-        if not before:
-            kill_everything()
-        return done
+        kill_everything()
+        return real(*args, **kwargs)
 
     setattr(owner, name, wrapped)
-
-
-def has_rows(function):
-    """Let a point fire only for a batch with messages: the first of a stream is always empty."""
-
-    def checked(queue, settings, messages, identity):
-        if any(message is not None and message.count for message in messages):
-            return function(queue, settings, messages, identity)
-        return stream_sink_commit(queue, settings, messages, identity)
-
-    return checked
 
 
 stream_sink_commit = stream_sink.commit_parts
@@ -81,12 +66,12 @@ POINTS = {
     "a lot sealed and not logged": lambda: on_rename(lambda src, _: src.endswith("/1.new"), after=True),
     "parts half written": lambda: on_create(5),
     "parts written and not committed": lambda: around_commit(before=True),
-    "parts moved and not recorded": lambda: around(batch, "_record", before=True),
-    "recorded and not visible": lambda: around_record(),
+    "parts moved and not recorded": lambda: around_record(before=True),
+    "recorded and not visible": lambda: around_record(before=False),
     "visible and not returned": lambda: on_rename(lambda _, dst: dst.endswith(".batch"), after=True),
     "committed and not logged": lambda: around_commit(before=False),
     "logged and not acknowledged": lambda: on_rename(lambda _, dst: dst.endswith("/1.ack")),
-    "acknowledged and half removed": lambda: around(pins.Pins, "finish", before=True),
+    "acknowledged and half removed": lambda: before(pins.Pins, "finish"),
 }
 
 
@@ -103,12 +88,14 @@ def on_create(at):
     batch.fs.create = create
 
 
-def around_record():
+def around_record(*, before):
     real = batch._record
 
     def record(home, identity, name):
+        if name and before:
+            kill_everything()
         done = real(home, identity, name)
-        if name:
+        if name and not before:
             kill_everything()
         return done
 
@@ -132,17 +119,7 @@ def arm():
     point = os.environ.get("KILL_AT")
     if point and "KILL_ARMED" not in os.environ:
         os.environ["KILL_ARMED"] = "1"
-        if point == "parts moved and not recorded":
-            real = batch._record
-
-            def record(home, identity, name):
-                if name:
-                    kill_everything()
-                return real(home, identity, name)
-
-            batch._record = record
-        else:
-            POINTS[point]()
+        POINTS[point]()
 
 
 class Killing(DefaultSource):

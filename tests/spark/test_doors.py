@@ -24,9 +24,9 @@ def test_a_queue_is_a_table_in_sql(spark, queue_dir):
 
 
 CONNECT = """
-import sys, dirqueue.spark.session
+import sys, dirqueue.spark.sessions
 from pyspark.sql import SparkSession
-dirqueue.spark.session.prepare()
+dirqueue.spark.sessions.prepare()
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 path = sys.argv[1]
 spark.range(5).selectExpr("cast(id AS string) AS value").write.format("dirqueue").mode("append").save(path)
@@ -75,7 +75,7 @@ def test_a_queue_works_in_a_declarative_pipeline(without_java, tmp_path):
     pytest.importorskip("grpc")
     import pyspark
 
-    from dirqueue.spark.session import prepare
+    from dirqueue.spark.sessions import prepare
 
     queue, out = str(tmp_path / "q"), str(tmp_path / "out")
     Queue(queue).put_many([b"%d" % i for i in range(20)])

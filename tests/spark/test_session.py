@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import dirqueue.spark
 from dirqueue.spark import java
 
 
@@ -74,3 +75,13 @@ def test_a_java_that_spark_cannot_use_is_passed_over(tmp_path, monkeypatch, vers
     monkeypatch.setattr(java, "_packaged", lambda: None)
     with pytest.raises(java.JavaNotFound, match=f"version {version}.*dirqueue\\[spark\\]"):
         java.find_java()
+
+
+def test_a_public_name_stays_a_function_whatever_is_imported(spark):
+    """No module of the package is named like a function of it: importing the one would hide the other."""
+    import importlib
+    import pkgutil
+
+    for module in pkgutil.walk_packages(dirqueue.spark.__path__, "dirqueue.spark."):
+        importlib.import_module(module.name)
+    assert all(callable(getattr(dirqueue.spark, name)) for name in dirqueue.spark.__all__)

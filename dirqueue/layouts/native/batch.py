@@ -154,7 +154,7 @@ def settle(home: Home, written: Iterable[tuple[str, int]]) -> None:
     """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
     deadline = time.monotonic() + SETTLE_SECONDS
     for name, size in written:
-        while fs.size_of(name, home.fd) != size:
+        while fs.served_size(name, home.fd) != size:
             if time.monotonic() > deadline:
                 raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
             time.sleep(0.01)
@@ -291,19 +291,29 @@ def _record(home: Home, identity: Identity, batch: str) -> bool:
         settle(home, [(new, len(data))])
     name = f"{directory}/{identity.version}"
     try:
-        # NFS: where only a plain rename is left, this look narrows what cannot be excluded.
-        if fs.exists(name, home.fd):
-            raise FileExistsError(errno.EEXIST, name)
-        home.mount.publish(new, name, home.fd)
+        _claim_name(home, new, name)
     except OSError as error:
-        fs.discard(new, home.fd)
         # COMPAT: HDFS answers EIO when the target of a rename is there.
-        if error.errno == errno.EEXIST or (error.errno == errno.EIO and fs.exists(name, home.fd)):
-            return False
-        raise
-    won = fs.read_file(name, home.fd) == data
+        if error.errno != errno.EEXIST and not (error.errno == errno.EIO and fs.exists(name, home.fd)):
+            raise
+    finally:
+        fs.discard(new, home.fd)
     home.sync(directory)
-    return won
+    # NFS: a link may be made and its reply lost; what the record says is the proof.
+    return fs.read_file(name, home.fd) == data
+
+
+def _claim_name(home: Home, new: str, name: str) -> None:
+    """Give the record its name if nobody has it: by a link, which is exclusive on NFS too, else by a rename."""
+    try:
+        fs.link(new, name, src_dir_fd=home.fd, dst_dir_fd=home.fd, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
+            raise
+        # COMPAT: without links a look narrows what cannot be excluded; HDFS refuses to rename onto a file.
+        if fs.exists(name, home.fd):
+            raise FileExistsError(errno.EEXIST, name) from None
+        fs.move(new, name, home.fd)
 
 
 def roll_forward(home: Home, key: str | None = None) -> int:

@@ -13,7 +13,6 @@ import errno
 import itertools
 import os
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from dirqueue import fs, names
@@ -21,7 +20,6 @@ from dirqueue.clock import seconds
 from dirqueue.home import Home
 from dirqueue.names import (
     ACKED,
-    BATCH,
     CONTAINERS,
     DELAYED,
     ERROR_NEW,
@@ -46,12 +44,16 @@ KEEP = 32768
 #: The granularity of directory times: a change within it may not show.
 TICK_NS = 20_000_000
 #: Entries looked at together.
-CHUNK = 1024
+CHUNK = 8192
 NEVER = 1 << 62
 CLAIMABLE = frozenset((READY, DELAYED, LEASED))
 #: What a crash may leave; how many of them are looked at in passing.
 LEFTOVERS = frozenset((NEW, ERROR_NEW, STAGING, ACKED))
 TIDY = 16
+#: How many of the directories in a queue a waiting consumer watches: producers put to the latest.
+WATCHED = 4
+OF_FILES = CLAIMABLE | LEFTOVERS - {STAGING}
+OF_DIRECTORIES = CONTAINERS | {STAGING}
 
 
 class Segment(NamedTuple):
@@ -75,18 +77,12 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Not thread-safe: its layout holds a lock."""
 
-    def __init__(
-        self,
-        home: Home,
-        settings: Settings,
-        forget: Callable[[str], None],
-        tidy: Callable[[str, list[names.Name]], object],
-    ) -> None:
+    def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
         self._margin = seconds(settings.margin)
         self._order = settings.order
-        self._forget = forget
-        self._tidy = tidy
+        #: What a crash left and is stale by its id: (directory, names), for the layout to remove in passing.
+        self.leftovers: list[tuple[str, list[names.Name]]] = []
         self._stale_after = seconds(settings.stale)
         #: The names to try now, and the directory they are in; until when the snapshot is good.
         self.prefix = ""
@@ -191,8 +187,6 @@ class Cursor:
         id, _, kind = name.rpartition("/")[2].partition(".")
         if kind == SLICE and now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
             return
-        if kind == BATCH:
-            self._forget(name)
         if fs.remove_directory(name, self._home.fd) and "/" in name:
             self._remove(name.rpartition("/")[0] + "/", now)
 
@@ -212,6 +206,7 @@ class Cursor:
         self.soonest = view.soonest
         self._segments = self._row(view)
         self._containers = bool(view.containers)
+        self._home.inner = sorted(view.containers)[-WATCHED:]
         self.run = []
         took = time.monotonic() - began
         self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
@@ -252,7 +247,7 @@ class Cursor:
             import random
 
             random.shuffle(run)
-        elif len(set(map(len, run))) > 1 and len(set(map(_id_length, run))) > 1:
+        elif len({ID_DIGITS if len(name) == ID_DIGITS else _id_length(name) for name in run}) > 1:
             run.sort(key=_order_key, reverse=self._order == "fifo")
         else:  # ids of one length: the order of names is the order of ids
             run.sort(reverse=self._order == "fifo")
@@ -265,28 +260,31 @@ class Cursor:
         ready: list[str] = []
         others: list[names.Name] = []
         bare = True
+        last = ""
         with fs.entries(prefix or ".", self._home.fd) as found:
-            while chunk := list(itertools.islice(found, CHUNK)):
-                bare = False
-                plain = [
-                    name
-                    for entry in chunk
-                    if len(name := entry.name) == ID_DIGITS
-                    and name.isdigit()
-                    and entry.is_file(follow_symlinks=False)
+            while True:
+                strange: list[os.DirEntry[str]] = []
+                chunk = [
+                    entry.name
+                    for entry in itertools.islice(found, CHUNK)
+                    if entry.is_file(follow_symlinks=False) or strange.append(entry)  # type: ignore[func-returns-value]
                 ]
+                if not chunk and not strange:
+                    break
+                bare = False
+                plain = [name for name in chunk if len(name) == ID_DIGITS]
                 if len(plain) < len(chunk):
-                    others += filter(None, map(_other, chunk))
-                ready += plain
+                    others += filter(None, map(_other, (name for name in chunk if len(name) != ID_DIGITS)))
+                others += filter(None, map(_container, strange))
+                if plain and not _all_ids(plain):
+                    plain = [name for name in plain if names.parse(name)]
+                ready += [name for name in plain if name < last] if last else plain
                 if len(ready) > 2 * KEEP:
                     ready = self._ordered(ready)[-KEEP:]
-        # The quick test above lets pass what only Unicode calls digits; one look at all of them is cheaper.
-        if ready and not ("".join(ready).isascii() and min(ready) >= "1"):
-            ready = [name for name in ready if names.parse(name)]
+                    last = ready[0] if self._order == "fifo" else ""
         leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
         if leftovers:
-            # A little of what purge does, in passing: cron is a comfort, not a need.
-            self._tidy(prefix, leftovers[:TIDY])
+            self.leftovers = [(prefix, leftovers[:TIDY])]
         due, containers, soonest = self._due(others, now)
         return View(ready + due if due else ready, containers, soonest, bare)
 
@@ -344,13 +342,21 @@ def _priority(name: str) -> int:
     return names.priority_of(name.partition(".")[0]) or 0
 
 
-def _other(entry: os.DirEntry[str]) -> names.Name | None:
-    """Return what is ours and not plainly ready: the rest is a note, or foreign."""
+def _all_ids(run: list[str]) -> bool:
+    """Whether names of the right length are all ids: one look at all of them is cheaper than one at each."""
+    together = "".join(run)
+    return together.isascii() and together.encode().isdigit() and "0" not in together[::ID_DIGITS]
+
+
+def _other(text: str) -> names.Name | None:
+    """Return what is ours and not plainly ready, of the files: the rest is a note, or foreign."""
+    name = names.parse(text)
+    return name if name is not None and name.kind in OF_FILES else None
+
+
+def _container(entry: os.DirEntry[str]) -> names.Name | None:
+    """Return a directory of ours, of what is not a file."""
     name = names.parse(entry.name)
-    if name is None or (len(name.text) == ID_DIGITS):
+    if name is None or name.kind not in OF_DIRECTORIES:
         return None
-    if name.kind in CONTAINERS:
-        return name if entry.is_dir(follow_symlinks=False) else None
-    if name.kind == STAGING:
-        return name if entry.is_dir(follow_symlinks=False) else None
-    return name if name.kind in CLAIMABLE | LEFTOVERS and entry.is_file(follow_symlinks=False) else None
+    return name if entry.is_dir(follow_symlinks=False) else None

@@ -43,7 +43,7 @@ class Native(Looker):
         self.home = home
         self.settings = settings
         self._publisher = Publisher(home, settings)
-        self._cursor = Cursor(home, settings, self.forget, self._tidy)
+        self._cursor = Cursor(home, settings)
         self._lock = threading.RLock()  # a signal handler may get while we do
         self._made: set[str] = set()
         # In any other order a message put by us may be the next one to claim.
@@ -105,11 +105,14 @@ class Native(Looker):
         """Find names to try; False if there are none."""
         try:
             try:
-                return self._cursor.fill(now)
+                found = self._cursor.fill(now)
             except FileNotFoundError:
                 # The whole queue was removed; there may be another one at its path by now.
                 self._cursor.stale()
-                return self.home.reopen() and self._cursor.fill(now)
+                found = self.home.reopen() and self._cursor.fill(now)
+            if self._cursor.leftovers:
+                self._tidy()
+            return found
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -327,7 +330,11 @@ class Native(Looker):
         fs.discard(self._note(held.place, held.id), self.home.fd)
         self._sync_both(held.place, DEAD)
 
-    # --- cleaning ------------------------------------------------------------------------------------------
+    # --- making and cleaning ------------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the directory."""
+        self.home.make()
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""
@@ -335,14 +342,12 @@ class Native(Looker):
 
         return tidy.purge(self, progress)
 
-    def _tidy(self, prefix: str, found: list[Name]) -> None:
-        """Remove a few leftovers that a listing came upon."""
+    def _tidy(self) -> None:
+        """Remove a few leftovers that a listing came upon: cron's purge is a comfort, not a need."""
         from . import tidy
 
-        tidy.leftovers(self, prefix, found)
-
-    def forget(self, batch: str) -> None:
-        """Called before an emptied batch is removed."""
+        while self._cursor.leftovers:
+            tidy.leftovers(self, *self._cursor.leftovers.pop())
 
     def close(self) -> None:
         """Let go of the directory."""

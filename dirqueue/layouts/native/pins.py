@@ -106,8 +106,7 @@ class Pins:
 
     def lots(self) -> list[int]:
         """Return the numbers of the sealed lots."""
-        found = (_LOT.fullmatch(name) for name in self.names())
-        return sorted(int(match[1]) for match in found if match and not match[2])
+        return sorted(int(name) for name in self.names() if name.isdecimal() and _LOT.fullmatch(name))
 
     def names(self) -> list[str]:
         """Return all that lies in the consumer's directory."""
@@ -139,11 +138,11 @@ class Pins:
                 self._flush(new)
             fs.move(new, f"{self.base}/{lot}", home.fd)
             self._sync(self.base)
+            return count
         except FileNotFoundError:
             raise self._lost("pin more messages for") from None
         except OSError as error:
             raise access_error(home.path, "pin messages of", error) from error
-        return count
 
     def _fill(
         self,
@@ -259,7 +258,7 @@ class Pins:
         return self.give_back(str(lot))
 
     def give_back(self, name: str) -> bool:
-        """Make a lot a batch of the queue again by one rename, at the place of its first message."""
+        """Make a lot, sealed or not, a batch of the queue again by one rename; False if it holds nothing."""
         home = self.home
         path = f"{self.base}/{name}"
         try:
@@ -283,16 +282,13 @@ class Pins:
 
     def _flush(self, path: str) -> None:
         if self.home.mount.syncfs:
-            fs.syncfs(self.home.fd)
-            return
-        for entry in list(fs.listing(path, self.home.fd)):
-            self.home.sync(f"{path}/{entry.name}")
-        self._sync(path, ".")
+            return fs.syncfs(self.home.fd)
+        parts = [f"{path}/{entry.name}" for entry in fs.listing(path, self.home.fd)]
+        return self._sync(*parts, path, ".")
 
     def _sync(self, *directories: str) -> None:
-        if self.settings.sync:
-            for each in directories:
-                self.home.sync(each)
+        for each in directories if self.settings.sync else ():
+            self.home.sync(each)
 
     def _lost(self, doing: str) -> LeaseLost:
         return LeaseLost(

@@ -119,7 +119,7 @@ class Publisher:
     def _settle(self, new: str, size: int) -> None:
         """Wait until the closed file has its full length for everybody (HDFS closes in its own time)."""
         deadline = time.monotonic() + SETTLE_SECONDS
-        while fs.size_of(new, self._home.fd) != size:
+        while fs.served_size(new, self._home.fd) != size:
             if time.monotonic() > deadline:
                 raise OSError(errno.EIO, f"{new} did not reach its length in {SETTLE_SECONDS:g} s")
             time.sleep(0.01)
@@ -212,6 +212,16 @@ class Publisher:
                 self._home.remake()
         raise self._gone()
 
+    def _write(self, name: str, body: bytes, *, sync: bool) -> None:
+        """Write a file in a staging directory of ours, where nobody else makes any."""
+        for _ in range(TRIES):
+            try:
+                return fs.create(name, body, self._home.fd, sync=sync)
+            except FileExistsError:
+                # NFS: made, reply lost, asked again. Left there it would be an empty message of the batch.
+                fs.discard(name, self._home.fd)
+        raise self._gone()
+
     def _stage(
         self, staging: str, bodies: Iterator[bytes], suffix: str, priority: int | None, *, flush_all: bool
     ) -> list[str]:
@@ -225,7 +235,7 @@ class Publisher:
                 places.append(f"{staging}/{id}.{PART}")
                 fs.make_directory(places[-1], home.fd)
             name = f"{places[-1]}/{id}{suffix}"
-            fs.create(name, body, home.fd, sync=self._settings.sync and not flush_all)
+            self._write(name, body, sync=self._settings.sync and not flush_all)
             if home.mount.remote:
                 self._settle(name, len(body))
             ids.append(id)

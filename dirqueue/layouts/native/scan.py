@@ -32,7 +32,8 @@ DEAD, DONE = "dead", "done"
 #: What else is ours in a queue's directory.
 FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
 #: Files of a moment: a look at the clock, settings about to be published.
-TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,100}")
+#: Exactly with a token of ours: what only looks like one is not ours to remove.
+TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,32}-[0-9]{1,10}-[0-9a-f]{10}-[0-9]{1,20}")
 #: A part in a batch is as deep as messages lie.
 DEPTH = 2
 _MESSAGES = frozenset((READY, DELAYED, LEASED))

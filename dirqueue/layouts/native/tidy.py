@@ -16,11 +16,11 @@ from dirqueue.clock import seconds
 from dirqueue.layouts.base import Purged
 from dirqueue.names import (
     ACKED,
-    BATCH,
     CONTAINERS,
     DELAYED,
     ERROR,
     ERROR_NEW,
+    ID_DIGITS,
     LEASED,
     NEW,
     SLICE,
@@ -75,10 +75,10 @@ class _Purger:
         notes: dict[str, str] = {}
         tried: set[str] = set()
         inner: list[Name] = []
-        seen = 0
-        for found in list(fs.listing(prefix or ".", self._fd)):
+        with fs.entries(prefix or ".", self._fd) as listed:
+            seen = [None if _plain(found) else found for found in listed]
+        for found in filter(None, seen):
             self._progress()
-            seen += 1
             name = names.parse(found.name)
             if name is None:
                 if not prefix and TEMPORARY.fullmatch(found.name) and self._old(found.name):
@@ -94,7 +94,7 @@ class _Purger:
                 else:
                     total += self.file(prefix, name)
         total += self._orphans(notes, tried)
-        bare = seen == total.new + total.other
+        bare = len(seen) == total.new + total.other
         for name in inner:
             total += self.inner(prefix + name.text, name)
         if prefix and bare:
@@ -145,8 +145,6 @@ class _Purger:
         id, _, kind = path.rpartition("/")[2].partition(".")
         if kind == SLICE and self._now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
             return Purged()
-        if kind == BATCH:
-            self._layout.forget(path)
         removed = fs.remove_directory(path, self._fd)
         if removed and "/" in path:
             return Purged(directories=1) + self._empty(path.rpartition("/")[0])
@@ -220,3 +218,9 @@ class _Purger:
         except FileNotFoundError:
             return False
         return all(self._old(each) for each in parts)
+
+
+def _plain(found: os.DirEntry[str]) -> bool:
+    """Whether it is a message that waits: nothing to purge, and most of what there is."""
+    name = found.name
+    return len(name) == ID_DIGITS and name[0].isdigit() and found.is_file(follow_symlinks=False)

@@ -70,7 +70,8 @@ function sure(question, word) {
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    // The event comes a little later: one that belongs to the question before finds this one open.
+    dialog.onclose = () => { if (!dialog.open) resolve(dialog.returnValue === "yes"); };
   });
 }
 

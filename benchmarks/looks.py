@@ -1,0 +1,137 @@
+"""What it costs to look: at a hundred thousand names, at nothing, at a million, and to start at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import floor
+from cell import Cell, Result, body_of, resident, warm_up
+from peer import Peer
+from peers import PEERS
+from peers_files import Floor
+
+
+def scan(cell: Cell) -> Result:
+    """Find the one in a hundred whose lease has expired: what a consumer does, and what a purge does."""
+    from dirqueue import Queue
+
+    peer = Floor(cell.path)
+    long_ago = time.time_ns() // 1000 - 3_600_000_000
+    for number in range(cell.count):
+        name = f"{long_ago + number}123456789"
+        late = f"{name}.{long_ago + 60_000_000}.1.host-1-abcdef-{number}"
+        os.close(os.open(late if number % 100 == 0 else name, Floor.CREATE, 0o666, dir_fd=peer.fd))
+    answer: Result = {}
+    if cell.binary:
+        answer["c"] = floor.run("c", cell.binary, "list", cell.path)["cpu"]
+    answer["listdir"] = _best(lambda: os.listdir(peer.fd))
+    answer["scandir"] = _best(lambda: _typed(peer.fd))
+    queue = Queue(cell.path, sync=False, margin=0.0)
+    cursor = queue._layout._cursor
+    now = queue._layout.home.clock.now
+
+    def look() -> None:
+        cursor.stale()
+        if not cursor.fill(now()):
+            raise RuntimeError("nothing was found")
+
+    answer["look"] = _best(look)
+    answer["purge"] = _best(queue.purge)
+    answer["stats"] = _best(queue.stats)
+    if PEERS["dirq-simple"].module and cell.peer == "dirq-simple":
+        answer["dirq"] = _dirq_purge(cell)
+    return answer
+
+
+def _typed(fd: int) -> list[str]:
+    """The least that a queue must know: the names of the regular files."""
+    with os.scandir(fd) as found:
+        return [entry.name for entry in found if entry.is_file(follow_symlinks=False)]
+
+
+def _best(action: Callable[[], Any]) -> float:
+    """CPU seconds, the best of three: the first one warms the caches."""
+    spent = []
+    for _ in range(3):
+        began = time.process_time()
+        action()
+        spent.append(time.process_time() - began)
+    return min(spent)
+
+
+def _dirq_purge(cell: Cell) -> float:
+    from dirq.QueueSimple import QueueSimple
+
+    queue = QueueSimple(cell.path + ".dirq")
+    for number in range(cell.count):
+        queue.add(b"")
+        if number % 100 == 0:
+            queue.lock(queue.first() if number == 0 else queue.next())
+    return _best(lambda: queue.purge(maxlock=0))
+
+
+def backlog(cell: Cell) -> Result:
+    """What an empty look costs after `count` messages have come and gone, against a queue that never held any."""
+    peer = PEERS[cell.peer](cell.path)
+    fresh = _empty_look(PEERS[cell.peer](cell.path + ".fresh"))
+    for number in range(cell.count):
+        peer.put(body_of(number, 64))
+    while found := peer.get():
+        peer.ack(found[0])
+    again = PEERS[cell.peer](cell.path)
+    time.sleep(0.1)
+    return {"fresh": fresh, "after": _empty_look(again)}
+
+
+def _empty_look(peer: Peer) -> float:
+    peer.get()
+    time.sleep(0.05)
+    began = time.process_time()
+    for _ in range(200):
+        peer.get()
+    return (time.process_time() - began) / 200
+
+
+def memory(cell: Cell) -> Result:
+    """Peak memory of a consumer that takes one message, above what it held before; the queue must be filled."""
+    peer = PEERS[cell.peer](cell.path)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(cell.path)) as other:
+        small = PEERS[cell.peer](other + "/q")
+        warm_up(small, cell.size)
+    before = resident()
+    began = time.perf_counter()
+    found = peer.get()
+    first = time.perf_counter() - began
+    if found is None:
+        raise RuntimeError("the queue was empty")
+    return {"memory": resident() - before, "first": first}
+
+
+def startup(cell: Cell) -> Result:
+    """CPU of a bare interpreter, of importing the library, and of one put and one get from the shell."""
+    env = os.environ | {"DIRQUEUE_DIR": cell.path}
+    command = [sys.executable, "-m", "dirqueue"]
+    runs = {
+        "python": [sys.executable, "-c", "pass"],
+        "import": [sys.executable, "-c", "import dirqueue; dirqueue.Queue"],
+        "version": [*command, "--version"],
+        "put": [*command, "put", cell.path, "hello"],
+        "get": [*command, "get", cell.path],
+    }
+    answer: Result = {}
+    for name, words in runs.items():
+        spent = []
+        for _ in range(5):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(words, check=True, env=env, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        answer[name] = sorted(spent)[2]
+    return answer

@@ -1,0 +1,54 @@
+"""What every queue that is compared looks like to the workloads: put, get and ack.
+
+`get` returns (handle, body), or None when there is nothing now; `wait` blocks, for those that know how to.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+Got = tuple[Any, bytes] | None
+
+
+class Peer:
+    """One queue, open at one path."""
+
+    title: ClassVar[str]
+    #: What must be importable, and the distribution that says its version.
+    module: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    #: Whether several processes may use it at once, by its own word.
+    shared: ClassVar[bool] = True
+    #: Whether a message that was got and not acked comes again (or at least stays on disk).
+    acks: ClassVar[bool] = True
+    #: What reaches the disk before put returns: nothing, the file, all.
+    syncs: ClassVar[str] = "no"
+    #: Whether one receive looks at every message, so that it is measured only as long as time allows.
+    linear: ClassVar[bool] = False
+
+    def __init__(self, path: str) -> None:
+        raise NotImplementedError
+
+    def put(self, body: bytes) -> Any:
+        raise NotImplementedError
+
+    def get(self) -> Got:
+        raise NotImplementedError
+
+    def ack(self, handle: Any) -> None:
+        """Nothing to do where get already removed it."""
+
+    def wait(self, seconds: float) -> Got:
+        """Poll each 10 ms, as a user of a queue without a blocking get would."""
+        deadline = time.monotonic() + seconds
+        while (found := self.get()) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
+
+    def preload(self, bodies: list[bytes]) -> bool:
+        """Fill the queue by a shorter way than put, if put is too slow; whether that was done."""
+        return False
+
+    def close(self) -> None:
+        """Let go."""

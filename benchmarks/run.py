@@ -1,0 +1,200 @@
+"""Measure dirqueue, the floor and the peers; write results and the page.
+
+    python benchmarks/run.py              about ten minutes       (make bench)
+    python benchmarks/run.py --quick      about one               (make bench-quick)
+    python benchmarks/run.py --report     no measuring: tables and plots again, from the results that are there
+
+Every cell is a fresh process on a fresh directory; the cells of a group run in shuffled order, the groups too; ratios
+are taken within a round. As root, ext4 and xfs are loop-mounted images; otherwise name directories with --on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import facts
+import mounts
+import plan
+import report
+import work
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+#: A cell that takes longer is a cell that failed.
+CELL_SECONDS = 300.0
+Row = dict[str, Any]
+
+
+class Bench:
+    """Runs a plan and keeps the rows."""
+
+    def __init__(self, places: dict[str, mounts.Place], *, minutes: float = 0, inside: bool = False) -> None:
+        self.places = places
+        self.rows: list[Row] = []
+        self._deadline = time.monotonic() + 60 * minutes if minutes else None
+        #: In this process instead of a fresh one each: for the tests of the harness itself.
+        self._inside = inside
+
+    def run(self, groups: list[plan.Group]) -> None:
+        """All groups, round by round; later rounds only while there is time."""
+        groups = [group for group in groups if group.cells and group.place in self.places]
+        for number in range(max((group.rounds for group in groups), default=0)):
+            turn = [group for group in groups if group.rounds > number]
+            random.shuffle(turn)
+            for group in turn:
+                if number and self._deadline is not None and time.monotonic() > self._deadline:
+                    say(f"the time is over in round {number + 1}")
+                    return
+                self._group(group, number)
+
+    def _group(self, group: plan.Group, number: int) -> None:
+        cells = list(group.cells)
+        random.shuffle(cells)
+        began = time.monotonic()
+        for cell in cells:
+            with self._directory(group) as path:
+                mine = dataclasses.replace(cell, path=f"{path}/q")
+                self._keep(group, number, mine, self._measure(mine))
+                if group.name == "million":
+                    # The C floor's directory is read by the Python one: C has no memory to speak of.
+                    peer = "floor" if cell.peer == "c" else cell.peer
+                    looked = dataclasses.replace(mine, work="memory", peer=peer)
+                    self._keep(group, number, looked, self._measure(looked))
+        took = time.monotonic() - began
+        first = cells[0]
+        say(
+            f"round {number + 1}: {group.name} on {group.place}, {len(cells)} cells of {first.count} in {took:.1f} s"
+        )
+
+    @contextlib.contextmanager
+    def _directory(self, group: plan.Group) -> Iterator[str]:
+        if group.name == "million" and not self._inside:
+            with mounts.place(group.place, own=True) as place:
+                yield str(place.path)
+            return
+        path = tempfile.mkdtemp(dir=self.places[group.place].path)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _measure(self, cell: work.Cell) -> Row:
+        if self._inside:
+            return work.run(cell)
+        command = [sys.executable, str(HERE / "work.py"), json.dumps(dataclasses.asdict(cell))]
+        try:
+            done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=CELL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"not done in {CELL_SECONDS:g} s"}
+        if done.returncode:
+            say(f"{cell.work} with {cell.peer} failed:\n{done.stderr[-2000:]}")
+            return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1][:200]}
+        answer: Row = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    def _keep(self, group: plan.Group, number: int, cell: work.Cell, measured: Row) -> None:
+        told = {k: v for k, v in dataclasses.asdict(cell).items() if k not in ("path", "binary") and v}
+        load = round(os.getloadavg()[0], 2)
+        self.rows.append(
+            {"group": group.name, "on": group.place, "round": number, "load": load, **told, **measured}
+        )
+
+
+def say(text: str) -> None:
+    """Talk on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def places(wanted: list[str], stack: contextlib.ExitStack) -> dict[str, mounts.Place]:
+    """Open the places that can be had, and say which cannot."""
+    found: dict[str, mounts.Place] = {}
+    for name in wanted:
+        try:
+            place = stack.enter_context(mounts.place(name))
+        except mounts.Refused as refusal:
+            say(f"left out: {refusal}")
+            continue
+        found[place.name] = place
+    if "ext4" in found or "xfs" in found:
+        kind = "ext4" if "ext4" in found else "xfs"
+        where = found[kind].path
+        with contextlib.suppress(mounts.Refused):
+            found["disk"] = stack.enter_context(mounts.place(kind, disk=HERE.parent))
+        found.setdefault("disk", mounts.Place(kind, where, found[kind].about))
+    return found
+
+
+def main() -> None:
+    """Measure, then write everything."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small numbers, about a minute")
+    parser.add_argument("--on", nargs="+", metavar="FS", help="tmpfs, ext4, xfs or paths (all three)")
+    parser.add_argument(
+        "--peers", nargs="+", metavar="NAME", help="only these (see peers.py), and the floors"
+    )
+    parser.add_argument(
+        "--groups", nargs="+", metavar="NAME", help="only these groups of cells (see plan.py)"
+    )
+    parser.add_argument("--minutes", type=float, default=0, help="start no further round after so long")
+    parser.add_argument("--results", type=Path, default=None, help="directory for the results")
+    parser.add_argument("--report", action="store_true", help="only write the page again")
+    options = parser.parse_args()
+    results = options.results or (RESULTS / "quick" if options.quick else RESULTS)
+    if not options.report:
+        measure(options, results)
+    # A quick or partial run has its page beside its figures: the one in docs/ is of a whole run.
+    partial = options.quick or options.peers or options.groups or options.results
+    report.write(results, results / "README.md" if partial else PAGE)
+    say(f"wrote {results}")
+
+
+def measure(options: argparse.Namespace, results: Path) -> None:
+    """Run the plan and write results.json."""
+    wanted = plan.everybody()
+    if options.peers:
+        wanted = [name for name in wanted if name in (*plan.MAIN, *options.peers)]
+    began = time.monotonic()
+    known = facts.facts()
+    if not known["compiler"]:
+        say("no C compiler: the floor is the bare os calls in Python")
+    with contextlib.ExitStack() as stack:
+        where = places(options.on or ["tmpfs", "ext4", "xfs"], stack)
+        if not where:
+            raise SystemExit(
+                "nowhere to measure: name a directory on tmpfs, xfs or a journaled ext4 with --on"
+            )
+        bench = Bench(where, minutes=options.minutes or (1.2 if options.quick else 11))
+        names = [name for name in where if name != "disk"]
+        groups = plan.quick(wanted, names[:2]) if options.quick else plan.whole(wanted, names)
+        if options.groups:
+            groups = [group for group in groups if group.name in options.groups]
+        bench.run(groups)
+        known["places"] = {name: place.about for name, place in where.items()}
+    known["load_after"] = os.getloadavg()
+    known["seconds"] = round(time.monotonic() - began)
+    known["quick"] = options.quick
+    results.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"facts": known, "rows": bench.rows}, separators=(",", ":")).replace(
+        '{"group"', '\n{"group"'
+    )
+    (results / "results.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The verb `convert`: a queue written anew in another layout.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import Any
+
+from dirqueue.cli import render
+from dirqueue.cli.admin import named
+from dirqueue.cli.options import path_of, seconds, verb
+from dirqueue.cli.render import Exit
+from dirqueue.settings import LAYOUTS
+
+
+def add(subparsers: Any) -> None:
+    """Add the verb."""
+    parser = verb(
+        subparsers,
+        "convert",
+        convert,
+        "move a queue to another layout; its path stays the same",
+        description="Stop the producers first. Refuses while others hold messages, unless --wait says how long to "
+        "wait for them. After a crash run it again: it goes on where it was.",
+    )
+    layouts = [each for each in LAYOUTS if each not in ("auto", "null")]
+    parser.add_argument("--to", choices=layouts, required=True, help="the layout that it is to have")
+    parser.add_argument(
+        "--wait", type=seconds, default=0.0, metavar="TIME", help="wait so long for messages that others hold"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for the new queue"
+    )
+
+
+def convert(args: argparse.Namespace) -> int:
+    """Convert a queue, and print how many messages were moved."""
+    converting = importlib.import_module("dirqueue.convert")
+    with render.progress("convert") as step:
+        done = converting.convert(
+            path_of(args.queue), layout=args.to, wait=args.wait, progress=step, **named(args.set)
+        )
+    render.line(str(done.messages))
+    if done.left:
+        render.complain(f"something in the old directory is not dirqueue's, so it is kept at {done.left!r}")
+    return Exit.OK

@@ -1,0 +1,18 @@
+"""The errors of dirq.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+
+class QueueError(Exception):
+    """Something about the queue, its schema, or a name."""
+
+
+class QueueLockError(QueueError):
+    """An element could not be locked, or is not locked by us any more."""
+
+
+class NotLockedError(QueueLockError, FileNotFoundError):
+    """An element is not locked. dirq says so with either of the parents, depending on the queue."""

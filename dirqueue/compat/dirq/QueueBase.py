@@ -1,0 +1,135 @@
+"""What all queues of dirq have in common: the path, the names, the cursor.
+
+Layer: edges.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Self
+
+from dirqueue import fs
+from dirqueue.compat.dirq.Exceptions import QueueError
+from dirqueue.home import Home
+from dirqueue.layouts import dirq_names
+from dirqueue.layouts.dirq_store import Store
+
+
+class QueueBase:
+    """A queue by name: first() and next() walk it, and so does `for`, each on its own."""
+
+    _store: Store
+
+    def __init__(self, path: str | bytes, umask: int | None = None, rndhex: int | None = None) -> None:
+        if not isinstance(path, (str, bytes)):
+            raise TypeError("'path' should be str or unicode")
+        if umask is not None and not isinstance(umask, int):
+            raise TypeError("'umask' should be integer")
+        if rndhex is not None and not isinstance(rndhex, int):
+            raise TypeError("'rndhex' should be integer")
+        self.path = os.fsdecode(path)
+        self.umask = umask
+        self.rndhex = int(dirq_names.digit(rndhex), 16)
+        #: What the cursor has yet to look into, and to return.
+        self.dirs: deque[str] = deque()
+        self.elts: deque[str] = deque()
+        self._tokens: dict[str, str] = {}
+
+    def _open(self, store: Store) -> None:
+        """Make the queue's directory and look who it is."""
+        self._store = store
+        store.home.lend()
+        store.make()
+        facts = fs.fstat(store.home.fd)
+        self.id = f"{facts.st_dev}:{facts.st_ino}"
+
+    def _home(self) -> Home:
+        return Home(self.path)
+
+    def __del__(self) -> None:
+        store = getattr(self, "_store", None)
+        if store is not None:
+            store.home.close()
+
+    # --- names ---------------------------------------------------------------------------------------------
+
+    def _reset(self) -> None:
+        try:
+            self.dirs = deque(self._store.directories())
+        except FileNotFoundError:
+            self.dirs = deque()
+        self.elts = deque()
+
+    def first(self) -> str:
+        """Return the name of the first element, or an empty string; the next ones are remembered."""
+        self._reset()
+        return self.next()
+
+    def next(self) -> str:
+        """Return the name of the next element, or an empty string when there is none."""
+        while not self.elts:
+            if not self.dirs:
+                return ""
+            where = self.dirs.popleft()
+            self.elts.extend(f"{where}/{name}" for name in sorted(self._store.elements(where)))
+        return self.elts.popleft()
+
+    __next__ = next
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the elements, whatever first() and next() are doing."""
+        try:
+            directories = self._store.directories()
+        except FileNotFoundError:
+            return
+        for where in directories:
+            for name in sorted(self._store.elements(where)):
+                yield f"{where}/{name}"
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of the elements."""
+        return iter(self)
+
+    def copy(self) -> Self:
+        """Return another object for the same queue, at the same place of its walk."""
+        other = copy.copy(self)
+        other._store = copy.copy(self._store)
+        other._store.home = self._home()
+        other._store.home.lend()
+        other._store.home.make()
+        other.dirs, other.elts, other._tokens = deque(self.dirs), deque(self.elts), {}
+        return other
+
+    def count(self) -> int:
+        """Return the number of elements, whatever their state."""
+        raise NotImplementedError
+
+    def touch(self, ename: str) -> None:
+        """Say that an element is still in use."""
+        path = self._checked(ename)
+        try:
+            fs.utime(path, dir_fd=self._store.home.fd, follow_symlinks=False)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"cannot utime({path}, None): {os.strerror(error.errno or 0)}"
+            ) from error
+
+    def _checked(self, name: Any) -> str:
+        """Return a name if it stays inside the queue."""
+        if (
+            not isinstance(name, str)
+            or "\0" in name
+            or any(part in ("", ".", "..") for part in name.split("/"))
+        ):
+            raise QueueError(f"invalid element name: {name!r}")
+        return name
+
+
+def refused(name: str, *, there: bool) -> OSError:
+    """Return the error of a lock that cannot be had: somebody has it, or there is no such element."""
+    code = errno.EEXIST if there else errno.ENOENT
+    return OSError(code, os.strerror(code), name)

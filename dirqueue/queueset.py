@@ -1,0 +1,201 @@
+"""Several queues as one: claim from any of them, browse all of them in one order.
+
+Layer: public objects.  Touches: nothing that the queues do not.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from dirqueue.errors import Empty, SettingsError
+from dirqueue.lease import Lease
+from dirqueue.message import Message
+from dirqueue.queue import Queue
+from dirqueue.settings import check_seconds
+from dirqueue.stats import Stats
+
+ORDERS = ("fair", "given", "time")
+#: Pauses between looks: they grow while nothing happens.
+SHORTEST = 0.001
+LONGEST = 0.1
+GROWTH = 1.5
+#: For how many seconds the order of the oldest messages is taken for granted.
+FRESH_SECONDS = 0.1
+
+Pair = tuple[Queue[Any], Message[Any]]
+
+
+class QueueSet:
+    """A set of queues of any layouts.
+
+    Args:
+        queues: Queue objects or paths.
+        order: Whom `get` asks first: "fair" goes round, "given" always begins with the first queue (so that the
+            others get what it leaves), "time" asks the queue with the oldest message.
+    """
+
+    def __init__(
+        self,
+        queues: Iterable[Queue[Any] | str | os.PathLike[str]] = (),
+        *,
+        order: Literal["fair", "given", "time"] = "fair",
+    ) -> None:
+        if order not in ORDERS:
+            raise SettingsError(f"order must be one of {', '.join(ORDERS)}, not {order!r:.60}")
+        self.order = order
+        self._queues: list[Queue[Any]] = []
+        self._turn = 0
+        self._oldest: list[tuple[int, str, Queue[Any]]] = []
+        self._fresh_until = 0.0
+        self._browser: Iterator[Pair] = iter(())
+        for queue in [queues] if isinstance(queues, (str, Queue)) else queues:
+            self.add(queue)
+
+    def __repr__(self) -> str:
+        return f"QueueSet({[queue.path for queue in self._queues]!r}, order={self.order!r})"
+
+    @property
+    def queues(self) -> tuple[Queue[Any], ...]:
+        """The queues, in the order they were given."""
+        return tuple(self._queues)
+
+    def add(self, queue: Queue[Any] | str | os.PathLike[str]) -> None:
+        """Add a queue; one directory can be in a set only once."""
+        if not isinstance(queue, Queue):
+            queue = Queue(queue)
+        where = os.path.realpath(queue.path)
+        if any(os.path.realpath(each.path) == where for each in self._queues):
+            raise SettingsError(f"{queue.path!r} is in the set already")
+        self._queues.append(queue)
+        self._fresh_until = 0.0
+
+    def remove(self, queue: Queue[Any] | str | os.PathLike[str]) -> None:
+        """Take a queue out; leases from it stay good."""
+        where = os.path.realpath(queue.path if isinstance(queue, Queue) else queue)
+        kept = [each for each in self._queues if os.path.realpath(each.path) != where]
+        if len(kept) == len(self._queues):
+            raise SettingsError(f"{where!r} is not in the set")
+        self._queues = kept
+        self._fresh_until = 0.0
+
+    # --- getting -------------------------------------------------------------------------------------------
+
+    def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[Any]:
+        """Claim the next message of any queue; `owner` says of which.
+
+        Args:
+            timeout: Seconds to wait; for ever if None, one look if 0. Then Empty.
+            lease: Seconds to hold it; the setting of its queue if None.
+        """
+        if timeout is not None:
+            timeout = check_seconds("timeout", timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = SHORTEST
+        while True:
+            claimed = self._look(lease)
+            if claimed is not None:
+                return claimed
+            left = LONGEST if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise Empty(f"nothing to get from any of {len(self._queues)} queues", path="")
+            time.sleep(min(pause, left))
+            pause = min(pause * GROWTH, LONGEST)
+
+    def _look(self, lease: float | None) -> Lease[Any] | None:
+        for queue in self._candidates():
+            try:
+                claimed = queue.get(timeout=0, lease=lease)
+            except Empty:
+                continue
+            if self.order == "fair":
+                self._turn = self._queues.index(queue) + 1
+            return claimed
+        return None
+
+    def _candidates(self) -> list[Queue[Any]]:
+        """Return the queues in the order to ask them."""
+        queues = self._queues
+        if self.order == "given" or len(queues) < 2:
+            return list(queues)
+        if self.order == "fair":
+            turn = self._turn % len(queues)
+            return queues[turn:] + queues[:turn]
+        first = self._next_oldest()
+        return list(queues) if first is None else [first, *(each for each in queues if each is not first)]
+
+    def _next_oldest(self) -> Queue[Any] | None:
+        """Return the queue whose turn it is by time, from one look at all of them that serves for many claims."""
+        if not self._oldest or time.monotonic() > self._fresh_until:
+            began = time.monotonic()
+            seen = [(m.entry.put, m.id, queue) for queue in self._queues for m in queue.peek("ready")]
+            seen.sort(key=lambda each: each[:2], reverse=True)
+            self._oldest = seen
+            self._fresh_until = time.monotonic() + max(FRESH_SECONDS, 20 * (time.monotonic() - began))
+        return self._oldest.pop()[2] if self._oldest else None
+
+    def owner(self, lease: Lease[Any]) -> Queue[Any]:
+        """Return the queue that a lease is from."""
+        for queue in self._queues:
+            if queue._layout is lease._layout:  # noqa: SLF001 - nobody else needs to know
+                return queue
+        raise SettingsError("the lease is not from a queue of this set")
+
+    def consume(
+        self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
+    ) -> Iterator[Lease[Any]]:
+        """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
+        done = 0
+        while limit is None or done < limit:
+            try:
+                claimed = self.get(timeout=timeout, lease=lease)
+            except Empty:
+                return
+            done += 1
+            yield claimed
+
+    # --- looking -------------------------------------------------------------------------------------------
+
+    def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Pair]:
+        """Yield queues and messages in a state, the oldest of all first; takes nothing."""
+        streams = [_stream(index, queue, state, limit) for index, queue in enumerate(self._queues)]
+        for count, (_, _, queue, message) in enumerate(heapq.merge(*streams, key=lambda each: each[:2])):
+            if limit is not None and count >= limit:
+                return
+            yield queue, message
+
+    def first(self, state: str = "ready") -> Pair | tuple[None, None]:
+        """Return the queue and the oldest message of all, or (None, None); `next` goes on from there."""
+        self._browser = self.peek(state)
+        return self.next()
+
+    def next(self) -> Pair | tuple[None, None]:
+        """Return the queue and the next message, or (None, None)."""
+        return next(self._browser, (None, None))
+
+    def stats(self) -> dict[str, Stats]:
+        """Count each queue, by its path."""
+        return {queue.path: queue.stats() for queue in self._queues}
+
+    def __len__(self) -> int:
+        """Messages that are waiting or held, in all queues."""
+        return sum(len(queue) for queue in self._queues)
+
+    def __bool__(self) -> bool:
+        """A set is true, empty or not."""
+        return True
+
+    def close(self) -> None:
+        """Let go of the descriptors of all queues."""
+        for queue in self._queues:
+            queue.close()
+
+
+def _stream(
+    index: int, queue: Queue[Any], state: str, limit: int | None
+) -> Iterator[tuple[int, int, Queue[Any], Message[Any]]]:
+    for message in queue.peek(state, limit):
+        yield message.entry.put, index, queue, message

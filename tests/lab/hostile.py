@@ -1,0 +1,121 @@
+"""Things that nobody would put into a queue's directory, except by accident or malice."""
+
+import os
+import random
+import socket
+
+ID = "1700000000000000000000001"
+UNTIL = "1700000000000000"
+LATER = "9000000000000000"
+
+
+def shapes():
+    """Return names that look like ours, or nearly."""
+    return [
+        ID, f"{ID}.{UNTIL}.1", f"{ID}.{UNTIL}.1.token", f"{ID}.{LATER}.1.token", f"{ID}.new", f"{ID}.error",
+        f"{ID}.batch", f"{ID}.slice", f"{ID}.batch.new", f"{ID}.{UNTIL}.1.token.ack",
+    ]  # fmt: skip
+
+
+def strange_names():
+    """Return names of plain files that are not messages."""
+    return [
+        "README", ".hidden", "..data", "...", " ", "\n", "a\nb", "-rf", "*", "~", "#x#", "x.swp", ".nfs00000001",
+        "0" * 25, "0" + ID[1:], ID + "\n", " " + ID, ID + " ", "+" + ID[1:], "1_" + ID[2:], "²" * 25, "٣" * 25,
+        "１" * 25, ID[:-1], ID + ".", f"{ID}..1", f"{ID}.1.1", f"{ID}.{UNTIL}.-1", f"{ID}.{UNTIL}.01.t",
+        f"{ID}.{UNTIL}.1.", f"{ID}.{UNTIL}.1.tok/en".replace("/", "\\"), f"{ID}.{UNTIL}.1.tok en", f"{ID}.NEW",
+        f"{ID}.new.new", f"{ID}.batch.x", "9" * 255, ID * 10, "x" * 255, "é" * 100, "\udcff\udcfe", f"{ID}.\udcff",
+        "queue.json.bak", "core", "lost+found", "CON", "%s%n", "${HOME}", "`id`", "a;b", "'", '"',
+    ]  # fmt: skip
+
+
+def plant(path, outside):
+    """Fill a directory with one entry of every kind; return what is in it. `outside` is a file links point to."""
+    planted = 0
+    for number, name in enumerate(shapes()):
+        # Each shape as something that is no plain file: ids differ so that all can lie side by side.
+        other = name.replace(ID, str(int(ID) + number))
+        kinds = (_fifo, _symlink, _dangling, _directory, _socket, _loop)
+        for step, kind in enumerate(kinds):
+            target = os.path.join(path, other.replace("0000000", f"{step + 1}000000", 1))
+            if kind is _directory and name.endswith((".batch", ".slice", ".new")):
+                continue
+            kind(target, outside)
+            planted += 1
+    for name in strange_names():
+        with open(os.path.join(path, name), "wb") as file:
+            file.write(b"foreign")
+        planted += 1
+    return planted
+
+
+def _fifo(path, outside):
+    os.mkfifo(path)
+
+
+def _symlink(path, outside):
+    os.symlink(outside, path)
+
+
+def _dangling(path, outside):
+    os.symlink("/nonexistent/nowhere", path)
+
+
+def _loop(path, outside):
+    os.symlink(os.path.basename(path), path)
+
+
+def _directory(path, outside):
+    os.mkdir(path)
+    with open(os.path.join(path, "inside"), "wb") as file:
+        file.write(b"foreign")
+
+
+def _socket(path, outside):
+    here = os.getcwd()
+    with socket.socket(socket.AF_UNIX) as line:
+        os.chdir(os.path.dirname(path))  # a socket's path may be only 108 bytes long
+        try:
+            line.bind(os.path.basename(path))
+        finally:
+            os.chdir(here)
+
+
+def tree(path):
+    """Return every entry with its kind, content or target, without following anything."""
+    found = {}
+    for root, directories, files in os.walk(path):
+        for name in directories + files:
+            full = os.path.join(root, name)
+            facts = os.lstat(full)
+            kind = facts.st_mode & 0o170000
+            if kind == 0o120000:
+                content = os.readlink(full)
+            elif kind == 0o100000:
+                with open(full, "rb") as file:
+                    content = file.read()
+            else:
+                content = None
+            found[os.path.relpath(full, path)] = (kind, content)
+    return found
+
+
+def fuzzed(count, seed=0):
+    """Yield names that are almost right: good ones with a few characters changed."""
+    dice = random.Random(seed)
+    alphabet = "0123456789.newbatchslicetok-_ /\\\0\n²٣é" + "\udcff"
+    good = [*shapes(), *strange_names()]
+    for _ in range(count):
+        name = list(dice.choice(good))
+        for _ in range(dice.randrange(4)):
+            place = dice.randrange(len(name) + 1)
+            action = dice.randrange(3)
+            if action == 0:
+                name.insert(place, dice.choice(alphabet))
+            elif name:
+                place = min(place, len(name) - 1)
+                if action == 1:
+                    name[place] = dice.choice(alphabet)
+                else:
+                    del name[place]
+        yield "".join(name)

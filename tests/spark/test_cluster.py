@@ -1,0 +1,45 @@
+"""A standalone master and two workers on loopback: killed executors and copies of tasks double nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kit import drain, files
+
+from dirqueue import Queue
+
+HERE = Path(__file__).parent
+
+
+def write_on_a_cluster(what, tmp_path):
+    """Write a thousand messages on the cluster; return the directory for marks."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+    with (tmp_path / "log").open("w") as log:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "cluster.py"), what, str(tmp_path / "q"), str(scratch)],
+            env=env, cwd=tmp_path, stdout=log, stderr=log, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, (tmp_path / "log").read_text()[-3000:]
+    return scratch
+
+
+@pytest.mark.slow
+def test_an_executor_killed_in_the_middle_of_a_write_doubles_nothing(without_java, tmp_path):
+    """Its tasks run again elsewhere; each message is there once, and nothing is left of the first try."""
+    scratch = write_on_a_cluster("kill", tmp_path)
+    assert (scratch / "killed").exists()
+    queue = Queue(tmp_path / "q")
+    assert not [name for name in files(queue.path) if ".batch.new" in name]
+    assert sorted(map(int, drain(queue))) == list(range(1000))
+
+
+@pytest.mark.slow
+def test_a_speculative_copy_of_a_task_doubles_nothing(without_java, tmp_path):
+    """Two attempts of one task really ran side by side; each message is there once."""
+    scratch = write_on_a_cluster("speculate", tmp_path)
+    assert len(list(scratch.glob("attempt-*"))) >= 2
+    assert sorted(map(int, drain(Queue(tmp_path / "q")))) == list(range(1000))
