@@ -35,7 +35,7 @@ class Home:
         self.inner: list[str] = []
         self.mount: mounts.Mount
         self.clock: Clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"Home({self.path!r})"

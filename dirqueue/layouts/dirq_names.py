@@ -28,7 +28,7 @@ MAX_SECONDS = 0xFFFFFFFF
 
 _hexadecimal = re.compile(r"[0-9a-f]*").fullmatch
 _is_directory = DIRECTORY.fullmatch
-_state = threading.Lock()
+_state = threading.RLock()
 _last = 0
 
 
@@ -90,7 +90,7 @@ def check(name: object) -> str:
 
 def _after_fork() -> None:
     global _state
-    _state = threading.Lock()
+    _state = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -34,7 +34,7 @@ class Foreign:
         home.lend()
         self.home = home
         self.settings = settings
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may put or get while we do
         if settings.priorities:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:

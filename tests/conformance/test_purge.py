@@ -137,9 +137,9 @@ def test_tombstones_and_orphaned_notes_go(native, tmp_path):
     directory = tmp_path / "queue"
     (directory / f"{OLD}.1600000000000000.2.host-1-ab-1.ack").write_bytes(b"")
     (directory / f"{OLD}.error").write_bytes(b"{}")
-    (directory / ".clock-host-1-ab-1").write_bytes(b"")
+    (directory / ".clock-host-1-0123456789-1").write_bytes(b"")
     age(directory / f"{OLD}.error")
-    age(directory / ".clock-host-1-ab-1")
+    age(directory / ".clock-host-1-0123456789-1")
     assert queue.stats().foreign == 0
     assert queue.purge().other == 3
     assert len(queue) == 1
