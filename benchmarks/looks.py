@@ -86,7 +86,8 @@ def backlog(cell: Cell) -> Result:
     while found := peer.get():
         peer.ack(found[0])
     again = PEERS[cell.peer](cell.path)
-    time.sleep(0.1)
+    time.sleep(2.5)  # emptied directories are removed when no producer can be on its way to them any more
+    again.get()
     return {"fresh": fresh, "after": _empty_look(again)}
 
 
