@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import floor
-from cell import Cell, Result, body_of, percentiles, tally
+from cell import Cell, Result, body_of, percentiles, tally, warm_up
 from peers import PEERS
 
 RUNNER = Path(__file__).with_name("work.py")
@@ -179,14 +179,14 @@ def _counted(name: str, call: Callable[..., None]) -> Callable[..., None]:
 
 def wake(cell: Cell) -> Result:
     """A consumer that waits on an empty queue: how long after a put it has the message, and what the waiting costs."""
-    PEERS[cell.peer](cell.path).close()
+    peer = PEERS[cell.peer](cell.path)
+    warm_up(peer, cell.size)  # the directory is there
     waiter = _role(dataclasses.replace(cell), "sleeper", 0, cell.count)
     assert waiter.stdin is not None
     assert waiter.stdout is not None
     waiter.stdout.readline()
     waiter.stdin.write("go\n")
     waiter.stdin.flush()
-    peer = PEERS[cell.peer](cell.path)
     time.sleep(0.3)
     for number in range(cell.count):
         time.sleep(random.uniform(0.03, 0.07))

@@ -70,11 +70,13 @@ def _dirq_purge(cell: Cell) -> float:
     from dirq.QueueSimple import QueueSimple
 
     queue = QueueSimple(cell.path + ".dirq")
-    for number in range(cell.count):
+    for _ in range(cell.count):
         queue.add(b"")
+    for number, name in enumerate(queue):
         if number % 100 == 0:
-            queue.lock(queue.first() if number == 0 else queue.next())
-    return _best(lambda: queue.purge(maxlock=0))
+            queue.lock(name)
+    time.sleep(2.1)
+    return _best(lambda: queue.purge(maxlock=1))
 
 
 def backlog(cell: Cell) -> Result:
@@ -86,7 +88,8 @@ def backlog(cell: Cell) -> Result:
     while found := peer.get():
         peer.ack(found[0])
     again = PEERS[cell.peer](cell.path)
-    time.sleep(0.1)
+    time.sleep(2.5)  # emptied directories are removed when no producer can be on its way to them any more
+    again.get()
     return {"fresh": fresh, "after": _empty_look(again)}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import random
@@ -36,6 +37,7 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 #: A cell that takes longer is a cell that failed.
 CELL_SECONDS = 300.0
+SPARK_MESSAGES = 20_000
 Row = dict[str, Any]
 
 
@@ -186,6 +188,8 @@ def measure(options: argparse.Namespace, results: Path) -> None:
             groups = [group for group in groups if group.name in options.groups]
         bench.run(groups)
         known["places"] = {name: place.about for name, place in where.items()}
+    if not options.quick and not options.groups:
+        spark(results)
     known["load_after"] = os.getloadavg()
     known["seconds"] = round(time.monotonic() - began)
     known["quick"] = options.quick
@@ -194,6 +198,24 @@ def measure(options: argparse.Namespace, results: Path) -> None:
         '{"group"', '\n{"group"'
     )
     (results / "results.json").write_text(text + "\n", encoding="utf-8")
+
+
+def spark(results: Path) -> None:
+    """Let spark.py measure, with whichever interpreter has pyspark: this one, or that of the tests."""
+    python = sys.executable
+    if importlib.util.find_spec("pyspark") is None:
+        python = str(HERE.parent / ".venv" / "bin" / "python")
+        if not (HERE.parent / ".venv" / ".spark").exists():
+            say("left out: Spark (pyspark is not installed; `make test-spark` installs it)")
+            return
+    with mounts.place("tmpfs") as place:
+        command = [python, str(HERE / "spark.py"), str(SPARK_MESSAGES), str(place.path)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        say(f"Spark failed:\n{done.stderr[-2000:]}")
+        return
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "spark.json").write_text(done.stdout.splitlines()[-1] + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

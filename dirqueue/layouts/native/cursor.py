@@ -279,12 +279,17 @@ class Cursor:
                 if plain and not _all_ids(plain):
                     plain = [name for name in plain if names.parse(name)]
                 ready += [name for name in plain if name < last] if last else plain
-                if len(ready) > 2 * KEEP:
+                if len(ready) > 2 * KEEP and self._order == "fifo":
+                    ready.sort(reverse=True)
+                    del ready[:-KEEP]
+                    last = ready[0]
+                elif len(ready) > 2 * KEEP:
                     ready = self._ordered(ready)[-KEEP:]
-                    last = ready[0] if self._order == "fifo" else ""
         leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
         if leftovers:
             self.leftovers = [(prefix, leftovers[:TIDY])]
+        if last:  # what comes after the names that were left out has to wait for them
+            others = [name for name in others if name.text < last or len(name.id) != ID_DIGITS]
         due, containers, soonest = self._due(others, now)
         return View(ready + due if due else ready, containers, soonest, bare)
 
