@@ -1,4 +1,4 @@
-"""What one mounted filesystem can do, found out once for each.
+"""What one mounted filesystem can do.
 
 Layer: above fs, below layouts.
 """
@@ -20,8 +20,6 @@ SYNCFS = frozenset(("ext4", "xfs", "btrfs", "tmpfs"))
 #: How much to hold back so that a claim finds room on a full disk; XFS needs the most for one rename.
 BALLAST = {"tmpfs": 0, "ramfs": 0, "xfs": 1 << 20, "btrfs": 1 << 20}
 BALLAST_ELSEWHERE = 128 << 10
-
-_known: dict[int, Mount] = {}
 
 
 class Mount:
@@ -92,12 +90,11 @@ def _same(one: str, other: str, dir_fd: int) -> bool:
 
 
 def of(dir_fd: int, path: str) -> Mount:
-    """Return the facts of the mount that an open directory is on."""
-    device = fs.fstat(dir_fd).st_dev
-    mount = _known.get(device)
-    if mount is None:
-        mount = _known[device] = Mount(_fstype(device, path))
-    return mount
+    """Return the facts of the mount that an open directory is on.
+
+    Found out anew for each queue: a device number is given to another filesystem after an unmount.
+    """
+    return Mount(_fstype(fs.fstat(dir_fd).st_dev, path))
 
 
 def _fstype(device: int, path: str) -> str:

@@ -188,7 +188,6 @@ class World:
         process.stem = f"{name}-"
         process.unique = f"{len(self._processes) + 1:09d}"
         self._processes[name] = names.PROCESS = process
-        mounts._known.clear()  # each process finds out for itself
         return Person(self, name)
 
     def run(self):

@@ -253,11 +253,17 @@ class Native(Looker):
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """It failed: claimable again after the delay, this delivery counted."""
         # Whoever lost the lease must not touch the note beside it; the rename below says so.
-        if error is not None and fs.exists(held.place, self.home.fd):
+        if error is not None and self._is_there(held):
             self._write_note(self._note(held.place, held.id), error, held.leased)
         until = self.home.clock.now() + seconds(delay)
         prefix = held.place[: held.place.rfind("/") + 1]
         self._end(held, f"{prefix}{held.id}.{until}.{held.attempts}", "retry")
+
+    def _is_there(self, held: Held) -> bool:
+        try:
+            return fs.exists(held.place, self.home.fd)
+        except OSError:
+            return False  # the rename will meet the same and say it
 
     def release(self, held: Held) -> None:
         """Give it back at once, this delivery not counted."""
