@@ -31,6 +31,8 @@ def python(code, *arguments, before=(), **env):
 LOOP = """
 import os, sys
 from dirqueue import Queue
+from dirqueue.layouts.native import cursor
+cursor.FRESH_SECONDS = 600  # how often a slow machine looks again is not the question
 queue = Queue(sys.argv[1], sync=sys.argv[2] == "True", lease=600.0)
 what = sys.argv[3]
 for _ in range(300):
@@ -185,8 +187,10 @@ def test_import_is_cheap_and_alone(tmp_path):
             )
         if best["from dirqueue import Queue"] - best[""] < 0.02:
             break
-    assert best["import dirqueue"] - best[""] < 0.025, best
-    assert best["from dirqueue import Queue"] - best[""] < 0.025, best
+    # On a machine that takes longer than 10 ms for bare Python, as much longer.
+    limit = 0.025 * max(1.0, best[""] / 0.010)
+    assert best["import dirqueue"] - best[""] < limit, best
+    assert best["from dirqueue import Queue"] - best[""] < limit, best
     loaded = python("import sys\nfrom dirqueue import Queue\nprint(*sorted(sys.modules))").split()
     roots = {name.partition(".")[0] for name in loaded}
     third = roots - set(sys.stdlib_module_names) - {"dirqueue", "__main__", "sitecustomize", "usercustomize"}

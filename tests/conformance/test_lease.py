@@ -7,6 +7,7 @@ import pytest
 from kit import LONG, PATIENCE, SHORT, drain, in_child, wait_until
 
 from dirqueue import Empty, LeaseLost, Reject, Release, Retry, SettingsError
+from dirqueue import lease as lease_module
 
 
 def test_a_block_that_succeeds_acknowledges(queue):
@@ -76,11 +77,12 @@ def test_a_lease_ended_inside_its_block_is_left_alone(queue):
     assert queue.stats().ready == 1
 
 
-def test_a_block_is_renewed_while_it_runs(make_queue):
+def test_a_block_is_renewed_while_it_runs(make_queue, monkeypatch):
     """Work that takes longer than the lease keeps its message."""
+    monkeypatch.setattr(lease_module, "RENEW_AT", 1 / 600)  # soon, and with a minute to spare
     queue, thief = make_queue(), make_queue()
     queue.put(b"x")
-    lease = queue.get(timeout=0, lease=3.0)
+    lease = queue.get(timeout=0, lease=60.0)
     first = lease.until
     with lease:
         wait_until(lambda: lease.until > first, "the renewal")
