@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import dirqueue
 from dirqueue import fs as seam_fs
-from dirqueue import mounts, names
+from dirqueue import names
 from lab import seam
 from lab.account import Books
 from lab.schedule import DepthFirst, Endless, Pruned, Random, Recorded, Scheduler, shorten

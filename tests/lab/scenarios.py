@@ -109,15 +109,22 @@ def _redrive(child):
     child.queue.redrive()
 
 
+def first(queue):
+    """Return the first ready message; a queue whose directory is gone (ESTALE) has none."""
+    for message in queue.peek():
+        return message
+    raise dirqueue.MessageNotFound("there is none", message_id="")
+
+
 def _cancel(child):
-    message = next(child.queue.peek())
+    message = first(child.queue)
     child.say("acking", message.body.decode())
     message.cancel()
     child.say("acked", message.body.decode())
 
 
 def _change(child):
-    next(child.queue.peek()).change(delay=0.001)
+    first(child.queue).change(delay=0.001)
 
 
 def _with(child):

@@ -58,7 +58,9 @@ class Machine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(Clock, "now", self.time.look)
         self.patch.setattr(names.time, "time_ns", lambda: self.time.look() * 1000)
-        self.patch.setattr(names.PROCESS, "last", START)  # and back: ids of other tests are not from this future
+        self.patch.setattr(
+            names.PROCESS, "last", START
+        )  # and back: ids of other tests are not from this future
         if self.deep:
             self.patch.setattr(publish, "DEEP", 0)
             self.patch.setattr(publish, "SLICE_SIZE", 3)
