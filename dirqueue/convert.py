@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from dirqueue import fs
 from dirqueue.errors import DirQueueError, Empty, QueueError, QueueNotFound, Unsupported, access_error
+from dirqueue.layouts.native.publish import remove_tree
 from dirqueue.lease import Lease
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
@@ -226,7 +227,10 @@ def _remove(path: str) -> None:
     for entry in list(fs.listing(path, -1)) if fs.exists(path, -1) else ():
         inner = os.path.join(path, entry.name)
         if entry.is_dir(follow_symlinks=False):
-            _remove(inner)
+            if entry.name in ("obsolete", "temporary"):
+                remove_tree(inner, -1)  # dirq-normal: elements half removed or half written
+            else:
+                _remove(inner)
         elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):
             fs.discard(inner, -1)
     fs.remove_directory(path, -1)

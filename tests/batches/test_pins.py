@@ -109,9 +109,9 @@ def test_nothing_to_pin_makes_no_lot(queue_dir):
 def test_due_and_expired_messages_are_pinned(queue_dir):
     """A delay that is over and a lease that ran out are claimable, and keep their count."""
     queue, mine = consumer(queue_dir, margin=0.0)
-    queue.put(b"due", delay=0.001)
     queue.put(b"expired")
     queue.get(timeout=0, lease=0.001)
+    queue.put(b"due", delay=0.001)
     deadline = time.monotonic() + 30
     while (stats := queue.stats()).expired + stats.ready != 2 and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import dirqueue
+from dirqueue.layouts.native import publish
 from lab.census import Census
 
 SETTINGS = {"lease": 0.001, "margin": 0.0, "stale": 0.0, "backoff": 0.0}
@@ -196,10 +197,10 @@ def prepare_server():
 def do(name, say, *, path, settings=None, leaks=False):
     """Live a story. An error of the library's own kind is said; any other ends the child."""
     before = _descriptors() if leaks else None
-    child = None
+    child, deep = None, publish.DEEP
     try:
         if STORIES[name][0] == "s":
-            _always_deep()
+            publish.DEEP = -1
         child = Child(path, say, {**STORIES[name][2], **(settings or {})})
         STORIES[name][1](child)
     except dirqueue.DirQueueError as error:
@@ -207,17 +208,12 @@ def do(name, say, *, path, settings=None, leaks=False):
     except BaseException as error:  # noqa: BLE001
         say("raised", type(error).__name__, str(error))
     finally:
+        publish.DEEP = deep  # a story may be told in the process of the tests
         if child is not None:
             child.queue.close()
     after = _descriptors() if leaks else None
     if before is not None and after is not None and after > before:
         say("leak", after - before)
-
-
-def _always_deep():
-    from dirqueue.layouts.native import publish
-
-    publish.DEEP = -1
 
 
 def _descriptors():
