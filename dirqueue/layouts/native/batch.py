@@ -227,9 +227,19 @@ def _assemble(home: Home, settings: Settings, staging: str, parts: Sequence[str]
 
 
 def abort(home: Home, staging: str) -> None:
-    """Remove what writers staged; never what is committed."""
-    if home.find():
-        remove_tree(f"{names.check_id(staging)}.{STAGING}", home.fd)
+    """Remove what writers staged; never what is committed.
+
+    RACE: a writer may still be at it (Spark cancels the tasks of a failed job in its own time). Renamed away first, the
+    directory gets nothing new; a writer that begins after this leaves a part that purge removes when it is stale.
+    """
+    if not home.find():
+        return
+    taken = f"{names.new_id()}.{STAGING}"
+    try:
+        fs.move(f"{names.check_id(staging)}.{STAGING}", taken, home.fd)
+    except FileNotFoundError:
+        return
+    remove_tree(taken, home.fd)
 
 
 def _vanished(home: Home, staging: str) -> QueueError:
