@@ -3,8 +3,9 @@
 .DELETE_ON_ERROR:
 PYTHON ?= python3
 BIN    := .venv/bin
-# Skip reasons are listed for people; the one line about missing capabilities is always printed.
-PYTEST := $(BIN)/pytest -n 2 --dist worksteal -r $(if $(CI),fE,fEs)
+# People get a random order and the reasons of skips; CI the order of the files, and one line about what was missing.
+HOW    := $(if $(CI),-r fE -p no:randomly,-r fEs)
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal $(HOW)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-all test-spark check format bench bench-quick campaign soak mutants clean
@@ -17,7 +18,7 @@ demo: .venv/.test ## see a queue at work, and a killed worker lose nothing
 
 test: check .venv/.spark ## check, then every test but the slow ones
 	$(PYTEST) -m 'not slow and not spark'
-	$(BIN)/pytest -n 0 -r $(if $(CI),fE,fEs) -m 'spark and not slow'
+	$(BIN)/pytest -n 0 $(HOW) -m 'spark and not slow'
 
 test-all: check .venv/.spark ## check, then every test there is
 	$(PYTEST)
