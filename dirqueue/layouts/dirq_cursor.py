@@ -50,6 +50,8 @@ class Cursor:
         self._skipped = ""
         self._here = ""
         self._not_before: dict[str, int] = {}
+        # RACE: apart from the above, since a lock that a listing showed may be gone before it is written down here.
+        self._lock_ends: dict[str, int] = {}
         self._still: dict[str, tuple[int, int]] = {}
 
     def fill(self, now: int) -> bool:
@@ -72,6 +74,8 @@ class Cursor:
             random.shuffle(self._directories)
         if len(self._not_before) > REMEMBERED:
             self._not_before.clear()
+        if len(self._lock_ends) > REMEMBERED:
+            self._lock_ends.clear()
         if len(self._still) > len(self._directories) + REMEMBERED:
             self._still.clear()
         found = self._next(now)
@@ -116,9 +120,9 @@ class Cursor:
 
     def _when(self, name: str, now: int) -> int:
         """Return when a lock ends; asked of the disk only when what is known of it is over."""
-        when = self._not_before.get(name, 0)
+        when = self._lock_ends.get(name, 0)
         if when <= now:
-            when = self._not_before[name] = self._ends(name)
+            when = self._lock_ends[name] = self._ends(name)
         return when
 
     def _hold_back(self, where: str, free: list[str], now: int) -> tuple[list[str], int]:
@@ -160,6 +164,7 @@ class Cursor:
     def forget(self, name: str) -> None:
         """An element is ours no more: nothing is known of it."""
         self._not_before.pop(name, None)
+        self._lock_ends.pop(name, None)
 
     def not_before(self, name: str, when: int) -> None:
         """Leave an element alone until then."""
