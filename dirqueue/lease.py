@@ -8,6 +8,7 @@ claimed, and if that name is gone they raise LeaseLost and touch nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -53,7 +54,8 @@ class Lease(Generic[T]):
         self._held = held
         self._codec = codec
         self._generation = PROCESS.generation
-        self._lock = threading.Lock()
+        # Made by the first renewal: only that changes the name under the feet of another thread.
+        self._lock: threading.Lock | None = None
         self._ended = ""
         self._message: Message[T] | None = None
         self._untold = False
@@ -68,10 +70,10 @@ class Lease(Generic[T]):
     @property
     def message(self) -> Message[T]:
         """The message that is held."""
-        if self._message is None:
-            held = self._held
-            self._message = LeasedMessage(self._layout, held, self._codec)
-        return self._message
+        message = self._message
+        if message is None:
+            message = self._message = LeasedMessage(self._layout, self._held, self._codec)
+        return message
 
     @property
     def path(self) -> str:
@@ -105,21 +107,18 @@ class Lease(Generic[T]):
 
     def ack(self) -> None:
         """It worked: the message is gone for good when this returns."""
-        if self._generation != PROCESS.generation:
-            raise self._refusal("ack")
-        self._lock.acquire()
+        layout, renewing = self._layout, self._lock
+        if renewing or self._ended or self._generation != PROCESS.generation or layout.home.fd < 0:
+            return self._end("ack", "acked")
         try:
-            if self._ended:
-                raise self._refusal("ack")
-            if self._layout.home.fd < 0:
-                self._layout.home.need()
-            self._layout.ack(self._held)
-            self._ended = "acked"
+            layout.ack(self._held)
         except LeaseLost:
+            if self._lock is not None:  # RACE: renewed by another thread since we looked
+                return self._end("ack", "acked")
             self._mark_lost()
             raise
-        finally:
-            self._lock.release()
+        self._ended = "acked"
+        return None
 
     def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
         """It failed: deliver again after `delay` seconds (policy if None); dead after max_attempts."""
@@ -145,26 +144,31 @@ class Lease(Generic[T]):
     def renew(self, seconds: float | None = None) -> None:
         """Hold on for `seconds` from now (as long as asked for at first, if None)."""
         duration = self.seconds if seconds is None else seconds
-        self._end("renew", "", check_seconds("seconds", duration, above=True))
+        check_seconds("seconds", duration, above=True)
+        self._guard()
+        self._end("renew", "", duration)
+
+    def _guard(self) -> None:
+        with MAKING:
+            if self._lock is None:
+                self._lock = threading.Lock()
 
     def _end(self, verb: str, how: str, *arguments: object) -> None:
         # A thread of the parent may have held the lock at the fork, so this comes first.
         if self._generation != PROCESS.generation:
             raise self._refusal(verb)
         # The lock keeps a renewal in the background from changing the name that we are about to use.
-        self._lock.acquire()
-        try:
+        with self._lock or contextlib.nullcontext():
             if self._ended:
                 raise self._refusal(verb)
             if self._layout.home.fd < 0:
                 self._layout.home.need()
-            getattr(self._layout, verb)(self._held, *arguments)
+            try:
+                getattr(self._layout, verb)(self._held, *arguments)
+            except LeaseLost:
+                self._mark_lost()
+                raise
             self._ended = how
-        except LeaseLost:
-            self._mark_lost()
-            raise
-        finally:
-            self._lock.release()
 
     def _mark_lost(self) -> None:
         self._ended = self._ended or "lost"
@@ -183,6 +187,7 @@ class Lease(Generic[T]):
     # --- with ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Message[T]:
+        self._guard()
         RENEWER.watch(self)
         return self.message
 
@@ -321,3 +326,6 @@ class Renewer:
 IDLE_SECONDS = 5.0
 RENEWER = Renewer()
 os.register_at_fork(after_in_child=RENEWER.__init__)  # type: ignore[misc]
+#: Held for a moment, by whoever makes the lock of a lease; free in a child, whatever the parent was doing.
+MAKING = threading.Lock()
+os.register_at_fork(before=MAKING.acquire, after_in_parent=MAKING.release, after_in_child=MAKING.release)

@@ -33,13 +33,19 @@ class Mount:
         #: How a name is published here without overwriting; narrowed by what the first publish meets.
         #: NFS: a link whose reply was lost is made a second time when the name is free again, and then the message
         #: comes twice. A repeated rename finds its source gone; that ids are unique keeps it from overwriting.
-        self._ways = [_by_rename] if self.remote else [_by_noreplace, _by_link, _by_rename]
+        self._noreplace = not self.remote
+        self._ways = [_by_rename] if self.remote else [_by_link, _by_rename]
 
     def publish(self, src: str, dst: str, dir_fd: int) -> None:
         """Give a complete file its visible name. FileExistsError if the name is taken.
 
         The first real publish is the probe: its target is free, and only with a free one does FUSE tell the truth.
         """
+        if self._noreplace:
+            try:
+                return fs.rename_noreplace(src, dst, dir_fd)
+            except NotImplementedError:
+                self._noreplace = False
         while True:
             way = self._ways[0]
             try:
@@ -51,11 +57,7 @@ class Mount:
     @property
     def publishes_by(self) -> str:
         """Name the way that is in use, for the doctor."""
-        return self._ways[0].__name__.removeprefix("_by_")
-
-
-def _by_noreplace(src: str, dst: str, dir_fd: int) -> None:
-    fs.rename_noreplace(src, dst, dir_fd)
+        return "noreplace" if self._noreplace else self._ways[0].__name__.removeprefix("_by_")
 
 
 def _by_link(src: str, dst: str, dir_fd: int) -> None:

@@ -83,6 +83,7 @@ class Queue(Upkeep[T]):
         # Bound once: these are looked up for every message.
         self._plain = self._codec is codecs.BYTES
         self._lease = float(self.settings.lease)
+        self._limited = bool(self.settings.max_size or self.settings.max_messages or self.settings.priorities)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> Self:
@@ -126,18 +127,21 @@ class Queue(Upkeep[T]):
             timeout: Seconds to wait for room in a queue with max_messages (for ever if None), then Full.
         """
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
-        settings = self.settings
-        if 0 < settings.max_size < len(data):
-            raise too_large(len(data), settings.max_size)
-        if delay != 0:
-            self._check_delay(delay)
+        if self._limited or delay != 0 or priority is not None or timeout is not None:
+            priority = self._check_put(len(data), delay, priority, timeout)
+        return self._layout.put(data, delay=delay, priority=priority)
+
+    def _check_put(self, size: int, delay: float, priority: int | None, timeout: float | None) -> int | None:
+        """Check all that a plain put has none of, wait for room, and return the priority."""
+        if 0 < self.settings.max_size < size:
+            raise too_large(size, self.settings.max_size)
+        self._check_delay(delay)
         if timeout is not None:
             check_seconds("timeout", timeout)
-        if priority is not None or settings.priorities:
-            priority = self._check_priority(priority)
-        if settings.max_messages:
+        priority = self._check_priority(priority)
+        if self.settings.max_messages:
             self._wait_for_room(1, timeout)
-        return self._layout.put(data, delay=delay, priority=priority)
+        return priority
 
     def put_many(
         self,
@@ -241,16 +245,17 @@ class Queue(Upkeep[T]):
             lease: Seconds to hold it; the queue's setting if None.
         """
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
-        if timeout is not None:
+        if timeout is not None and timeout != 0:
             timeout = check_seconds("timeout", timeout)
+        layout = self._layout
         while True:
-            held = self._layout.claim(seconds)
+            held = layout.claim(seconds)
             if held is None:
                 held = self._again(seconds) if timeout == 0 else self._wait(seconds, timeout)
                 if held is None:
                     raise self._empty(timeout)
             if self._plain:
-                return Lease(self._layout, held, seconds, self._codec)
+                return Lease(layout, held, seconds, self._codec)
             claimed = self._decoded(held, seconds)
             if claimed is not None:
                 return claimed

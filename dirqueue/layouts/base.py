@@ -20,7 +20,16 @@ class Held:
 
     __slots__ = ("attempts", "data", "id", "leased", "place", "token", "until")
 
-    def __init__(self, id: str, place: str, leased: int, until: int, attempts: int, token: str) -> None:
+    def __init__(
+        self,
+        id: str,
+        place: str,
+        leased: int,
+        until: int,
+        attempts: int,
+        token: str,
+        data: bytes | None = None,
+    ) -> None:
         self.id = id
         self.place = place
         self.leased = leased
@@ -28,7 +37,7 @@ class Held:
         self.attempts = attempts
         self.token = token
         #: The body, read with the claim; None if it is too long for that.
-        self.data: bytes | None = None
+        self.data = data
 
 
 class Purged(NamedTuple):

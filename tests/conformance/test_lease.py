@@ -222,6 +222,7 @@ def test_a_fork_while_the_lease_is_being_renewed_is_refused_too(queue):
             lease.ack()
         return caught.value.reason
 
+    lease.renew(60)
     lease._lock.acquire()  # as the renewer has it in the midst of a renewal
     try:
         assert in_child(child) == "forked"

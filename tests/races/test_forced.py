@@ -57,6 +57,39 @@ def test_two_claimers_of_one_name(make):
     assert len(mine) == 0
 
 
+def test_an_ack_finds_the_name_that_a_renewal_gave(make):
+    """Another thread renews between our look and the unlink: the ack goes by the new name, and nothing is lost."""
+    queue = make()
+    queue.put(b"x")
+    lease = queue.get(timeout=0)
+
+    def renew():
+        thread = threading.Thread(target=lease.renew)
+        thread.start()
+        thread.join(PATIENCE)
+
+    with replaced(fs, unlink=once(fs.unlink, renew)):
+        lease.ack()
+    assert lease.ended == "acked"
+    assert len(queue) == 0
+
+
+def test_two_threads_pop_the_same_snapshot(make):
+    """The list runs empty between our look at it and the pop: we look again."""
+    mine = make()
+    mine.put(b"a")
+    mine.put(b"b")
+    mine.get(timeout=0).ack()
+
+    class Emptied(list):
+        def pop(self):
+            self.clear()  # the other thread, by a moment
+            raise IndexError
+
+    mine._layout._cursor.row = ("", Emptied(["1"]))
+    assert mine.get(timeout=0).message.body == b"b"
+
+
 def test_two_claimers_of_the_last_name(make):
     """The loser finds nothing, and says so."""
     mine, theirs = make(), make()
@@ -328,7 +361,7 @@ def test_two_threads_learn_at_once_what_a_mount_cannot(make):
     def link(src, dst, dir_fd):
         linked.append(src)
 
-    mount._ways = [cannot, link, link]
+    mount._noreplace, mount._ways = False, [cannot, link, link]
     threads = [threading.Thread(target=mount.publish, args=(n, n, 0)) for n in range(6)]
     for thread in threads:
         thread.start()

@@ -75,7 +75,7 @@ class View(NamedTuple):
 
 
 class Cursor:
-    """The consuming half's memory of the directory. Not thread-safe: its layout holds a lock."""
+    """The consuming half's memory of the directory. Only `row` may be used without its layout's lock."""
 
     def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
@@ -84,9 +84,9 @@ class Cursor:
         #: What a crash left and is stale by its id: (directory, names), for the layout to remove in passing.
         self.leftovers: list[tuple[str, list[names.Name]]] = []
         self._stale_after = seconds(settings.stale)
-        #: The names to try now, and the directory they are in; until when the snapshot is good.
-        self.prefix = ""
-        self.run: list[str] = []
+        #: The directory and the names in it to try now, as one: claims read it without the lock.
+        self.row: tuple[str, list[str]] = ("", [])
+        #: Until when the snapshot is good.
         self.expires = 0
         self._segments: list[Segment] = []
         self._skipped = False
@@ -101,11 +101,11 @@ class Cursor:
         """Make `run` the names to try next; False if there is nothing to claim."""
         while True:
             if now < self.expires:
-                if self.run:
+                if self.row[1]:
                     return True
                 if self._skipped:
                     self._skipped = False
-                    self._segments.append(Segment(self.prefix, None))
+                    self._segments.append(Segment(self.row[0], None))
                 if self._next_segment(now):
                     return True
             if self._idle(now):
@@ -118,9 +118,10 @@ class Cursor:
         """Somebody took the name first: they are working through here, so go on a little further."""
         import random  # and hashlib with it: who is alone never needs it
 
-        ahead = min(len(self.run) - 1, int(random.random() * JUMP))  # noqa: S311
+        run = self.row[1]
+        ahead = min(len(run) - 1, int(random.random() * JUMP))  # noqa: S311
         if ahead > 0:
-            del self.run[-ahead:]
+            del run[-ahead:]
             self._skipped = True
 
     def stale(self) -> None:
@@ -131,13 +132,16 @@ class Cursor:
 
     def insert(self, name: str) -> None:
         """Take note of a message of our own that may come before those in the snapshot (stacks, priorities)."""
-        if not self.run:
+        prefix, run = self.row
+        try:
+            first = _priority(run[-1])
+        except IndexError:
             self.expires = 0
             return
-        mine, first = _priority(name), _priority(self.run[-1])
+        mine = _priority(name)
         if mine < first or (mine == first and self._order == "lifo"):
-            self._segments.append(Segment(self.prefix, self.run))
-            self.prefix, self.run = "", [name]
+            self._segments.append(Segment(prefix, run))
+            self.row = ("", [name])
 
     # --- segments ------------------------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class Cursor:
             if run is None:
                 run = self._enter(prefix, now)
             if run:
-                self.prefix, self.run = prefix, run
+                self.row = (prefix, run)
                 return True
         return False
 
@@ -207,7 +211,7 @@ class Cursor:
         self._segments = self._row(view)
         self._containers = bool(view.containers)
         self._home.inner = sorted(view.containers)[-WATCHED:]
-        self.run = []
+        self.row = ("", [])
         took = time.monotonic() - began
         self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
         found = self._next_segment(now)

@@ -17,6 +17,7 @@ from typing import ClassVar
 from dirqueue import fs, names
 from dirqueue.clock import seconds
 from dirqueue.errors import LeaseLost, QueueError, access_error
+from dirqueue.fs import CHUNK, READ
 from dirqueue.home import Home
 from dirqueue.layouts.base import Held, Purged, lost
 from dirqueue.message import Entry
@@ -46,6 +47,8 @@ class Native(Looker):
         self._cursor = Cursor(home, settings)
         self._lock = threading.RLock()  # a signal handler may get while we do
         self._made: set[str] = set()
+        # Bound once: these are looked at for every message.
+        self._keep_done, self._sync = settings.keep_done, settings.sync
         # In any other order a message put by us may be the next one to claim.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
 
@@ -82,78 +85,76 @@ class Native(Looker):
 
     def claim(self, seconds_: float) -> Held | None:
         """Take the next message for so many seconds; None if there is none."""
-        home = self.home
+        home, cursor = self.home, self._cursor
         if home.fd < 0 and not home.find():
             return None
-        now = home.clock.now()
-        lock, cursor = self._lock, self._cursor
-        last_look = cursor.looks + LOOKS
-        while cursor.looks <= last_look:
-            lock.acquire()
-            try:
-                if not (cursor.run and now < cursor.expires) and not self._look(now):
+        fd, now = home.fd, home.clock.now()
+        last_look = None
+        while True:
+            # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
+            prefix, run = cursor.row
+            if not run or now >= cursor.expires:
+                last_look = last_look or cursor.looks + LOOKS
+                if cursor.looks > last_look or not self._look(now):
                     return None
-                prefix, name = cursor.prefix, cursor.run.pop()
-            finally:
-                lock.release()
-            held = self._take(prefix, name, now, seconds_)
-            if held is not None:
-                return held
-        return None
+                continue
+            try:
+                name = run.pop()
+            except IndexError:
+                continue
+            id, attempts, until = name, 1, now + int(seconds_ * 1e6)
+            if len(name) != ID_DIGITS:
+                seen = self._spent(prefix, name, now)
+                if seen is None:
+                    continue
+                id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
+            token = f"{PROCESS.stem}{next(PROCESS.count)}"  # new_token(), without the call
+            place = f"{prefix}{id}.{until}.{attempts}.{token}"
+            try:
+                fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
+            except OSError as error:
+                if not self._took_anyway(error, prefix + name, place):
+                    self._missed()
+                    continue
+            try:
+                file = fs.open(place, READ, dir_fd=fd)
+                try:
+                    data = fs.read(file, CHUNK)
+                finally:
+                    fs.close(file)
+            except OSError as error:
+                self._unreadable(Held(id, place, now, until, attempts, token), error)
+                continue
+            # A longer body is read when it is asked for.
+            return Held(id, place, now, until, attempts, token, data if len(data) < CHUNK else None)
 
     def _look(self, now: int) -> bool:
         """Find names to try; False if there are none."""
         try:
-            try:
-                found = self._cursor.fill(now)
-            except FileNotFoundError:
-                # The whole queue was removed; there may be another one at its path by now.
-                self._cursor.stale()
-                found = self.home.reopen() and self._cursor.fill(now)
-            if self._cursor.leftovers:
-                self._tidy()
+            with self._lock:
+                try:
+                    found = self._cursor.fill(now)
+                except FileNotFoundError:
+                    # The whole queue was removed; there may be another one at its path by now.
+                    self._cursor.stale()
+                    found = self.home.reopen() and self._cursor.fill(now)
+                if self._cursor.leftovers:
+                    self._tidy()
             return found
         except FileNotFoundError:
             return False
         except OSError as error:
             raise access_error(self.home.path, "list", error) from error
 
-    def _take(self, prefix: str, name: str, now: int, seconds_: float) -> Held | None:
-        """Rename one name to a lease of ours and read the body; None if somebody was faster."""
-        fd = self.home.fd
-        until = now + int(seconds_ * 1_000_000)
-        if len(name) == ID_DIGITS:
-            id, attempts = name, 1
-        else:
-            seen = parse(name)
-            if seen is None:
-                return None
-            id, attempts = seen.id, min(seen.attempts + 1, names.MAX_ATTEMPTS)
-            if 0 < self.settings.max_attempts < attempts:
-                self.bury_unclaimed(prefix, seen, now)
-                return None
-            until = max(until, seen.until + 1)
-        token = f"{PROCESS.stem}{next(PROCESS.count)}"  # new_token(), without the call
-        place = f"{prefix}{id}.{until}.{attempts}.{token}"
-        try:
-            fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
-        except OSError as error:
-            if not self._took_anyway(error, prefix + name, place):
-                self._missed()
-                return None
-        held = Held(id, place, now, until, attempts, token)
-        try:
-            file = fs.open(place, fs.READ, dir_fd=fd)
-            try:
-                data = fs.read(file, fs.CHUNK)
-            finally:
-                fs.close(file)
-        except OSError as error:
-            self._unreadable(held, error)
+    def _spent(self, prefix: str, name: str, now: int) -> Name | None:
+        """Return a message that was delivered or delayed before, this delivery counted; None if it was the last."""
+        seen = parse(name)
+        if seen is None:
             return None
-        if len(data) < fs.CHUNK:
-            held.data = data
-        return held
+        if 0 < self.settings.max_attempts <= seen.attempts:
+            self.bury_unclaimed(prefix, seen, now)
+            return None
+        return seen._replace(attempts=min(seen.attempts + 1, names.MAX_ATTEMPTS))
 
     def _missed(self) -> None:
         with self._lock:
@@ -220,7 +221,7 @@ class Native(Looker):
         """The work is done: remove the exact name we hold."""
         fd = self.home.fd
         try:
-            if self.settings.keep_done:
+            if self._keep_done:
                 self._to_done(held)
             elif self.home.mount.remote:
                 # NFS: a repeated unlink says ENOENT, and so does a lost lease; a rename to a name of ours can tell.
@@ -233,7 +234,7 @@ class Native(Looker):
             raise self._lost(error, held, "ack") from error
         if held.attempts > 1:
             fs.discard(self._note(held.place, held.id), fd)
-        if self.settings.sync:
+        if self._sync:
             try:
                 self.home.sync(held.place.rpartition("/")[0] or ".")
             except FileNotFoundError:

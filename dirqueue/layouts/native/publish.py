@@ -82,31 +82,29 @@ class Publisher:
             except OSError as error:
                 raise access_error(home.path, "put to", error) from error
             visible = f"{prefix}{id}{self._suffix(delay)}" if delay else new[:-4]
-            if self._show(new, visible, len(data)):
-                if sync:
-                    self._sync(prefix or ".", visible)
-                self._latest = id
-                return id
+            try:
+                if home.mount.remote:
+                    self._settle(new, len(data))
+                home.mount.publish(new, visible, home.fd)
+            except OSError as error:
+                if not self._shown_anyway(error, new):
+                    continue
+            if sync:
+                self._sync(prefix or ".", visible)
+            self._latest = id
+            return id
         raise self._gone()
 
-    def _show(self, new: str, visible: str, size: int) -> bool:
-        """Publish a complete file; False if the name is taken or the directory went away under it."""
-        home = self._home
-        try:
-            if home.mount.remote:
-                self._settle(new, size)
-            home.mount.publish(new, visible, home.fd)
-        except FileNotFoundError:
+    def _shown_anyway(self, error: OSError, new: str) -> bool:
+        """Sort out a failed publish: False if the name is taken or the directory went away, else a real error."""
+        if isinstance(error, FileNotFoundError):
             # NFS: nobody takes an ID.new away this soon. It was published, the reply was lost, and by the time of
             # the second try a consumer had claimed it. To put it again would be to put it twice.
-            return home.mount.remote
-        except FileExistsError:
-            fs.discard(new, home.fd)
+            return self._home.mount.remote
+        fs.discard(new, self._home.fd)
+        if isinstance(error, FileExistsError):
             return False
-        except OSError as error:
-            fs.discard(new, home.fd)
-            raise access_error(home.path, "put to", error) from error
-        return True
+        raise access_error(self._home.path, "put to", error) from error
 
     def _sync(self, directory: str, visible: str) -> None:
         """Make the new name durable; if that fails the put failed, and the message goes unless it was taken."""
