@@ -24,7 +24,8 @@ class Clock:
 
     def __init__(self, dir_fd: int) -> None:
         self._dir_fd = dir_fd
-        self._offset = 0
+        #: Microseconds that the server is ahead of us.
+        self.offset = 0
         self._measured = 0
         self._trusted_until = 0
 
@@ -34,7 +35,7 @@ class Clock:
         if not self._measured <= here < self._trusted_until:  # also when our clock was set back
             self._measure()
             here = time.time_ns() // 1000
-        return here + self._offset
+        return here + self.offset
 
     def _measure(self) -> None:
         """Compare clocks. A directory we cannot write to keeps our own clock."""
@@ -53,13 +54,13 @@ class Clock:
                 break
         # File times are those of the last tick: a server that agrees with us shows up to a tick less.
         difference = there - before if there < before else max(0.0, there - after)
-        self._offset = 0 if abs(difference) < NOISE else int(difference * 1_000_000)
+        self.offset = 0 if abs(difference) < NOISE else int(difference * 1_000_000)
         self._readable()
 
     def _readable(self) -> None:
         """A clock that was never set must not make names that nobody can read; it runs on from 2001 instead."""
-        if self._measured + self._offset < names.MIN_TIME:
-            self._offset = names.MIN_TIME
+        if self._measured + self.offset < names.MIN_TIME:
+            self.offset = names.MIN_TIME
 
     def _touch(self) -> float:
         name = f".clock-{names.new_token()}"
@@ -85,7 +86,7 @@ class OwnClock(Clock):
     def learn(self, mtime_ns: int) -> None:
         """Take note of the time that the server gave a file just now."""
         difference = mtime_ns // 1000 - time.time_ns() // 1000
-        self._offset = 0 if abs(difference) < seconds(NOISE) else difference
+        self.offset = 0 if abs(difference) < seconds(NOISE) else difference
 
 
 def seconds(duration: float) -> int:

@@ -12,52 +12,52 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from dirqueue.codecs import BYTES, Codec
-from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, Reject, Release, Retry
+from dirqueue.errors import DirQueueError, LeaseLost, Reject, Release, Retry
 from dirqueue.layouts.base import Held, Layout
-from dirqueue.message import UNREAD, Entry, Message, instant
+from dirqueue.message import Message, instant
 from dirqueue.names import PROCESS
 from dirqueue.settings import check_seconds
 
 T = TypeVar("T")
+#: The codec that leaves bodies as they are.
+PLAIN: Codec[Any] = BYTES
 R = TypeVar("R")
 
 #: A lease in a `with` block is renewed when this part of it has passed: room for two failed tries.
 RENEW_AT = 1 / 3
-#: How often a renewal may come between finding a file and opening it.
-RENAMED = 10
 
 
 class Lease(Generic[T]):
     """One delivery of one message, ours until `until`. Ends by ack, retry, release or reject, once."""
 
     __slots__ = (
-        "_codec",
         "_ended",
         "_generation",
         "_held",
         "_layout",
         "_lock",
-        "_message",
         "_untold",
         "lost",
         "seconds",
     )
 
     def __init__(self, layout: Layout, held: Held, seconds: float, codec: Codec[T]) -> None:
+        # What the layout took becomes a message that people can read.
+        held._source = layout  # noqa: SLF001 - its other half, as below
+        held._codec = codec  # noqa: SLF001
+        if codec is not PLAIN:
+            held._body = None  # noqa: SLF001 - to be decoded
         self._layout = layout
         self._held = held
-        self._codec = codec
         self._generation = PROCESS.generation
         # Made by the first renewal: only that changes the name under the feet of another thread.
         self._lock: threading.Lock | None = None
         self._ended = ""
-        self._message: Message[T] | None = None
         self._untold = False
         #: How long it was asked for.
         self.seconds = seconds
@@ -70,10 +70,7 @@ class Lease(Generic[T]):
     @property
     def message(self) -> Message[T]:
         """The message that is held."""
-        message = self._message
-        if message is None:
-            message = self._message = LeasedMessage(self._layout, self._held, self._codec)
-        return message
+        return self._held
 
     @property
     def path(self) -> str:
@@ -83,7 +80,7 @@ class Lease(Generic[T]):
     @property
     def codec(self) -> Codec[T]:
         """How the body becomes bytes and back."""
-        return self._codec
+        return self._held._codec  # noqa: SLF001
 
     @property
     def token(self) -> str:
@@ -98,7 +95,7 @@ class Lease(Generic[T]):
     @property
     def until(self) -> datetime:
         """When others may take the message, by the file server's clock."""
-        return instant(self._held.until)
+        return instant(self._held.ends)
 
     @property
     def ended(self) -> str:
@@ -223,41 +220,6 @@ class Lease(Generic[T]):
             self.release()  # KeyboardInterrupt, SystemExit, GeneratorExit, cancellation: not the message's fault
             return False
         return True
-
-
-class LeasedMessage(Message[T]):
-    """A message whose file changes its name whenever the lease is renewed."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, layout: Layout, held: Held, codec: Codec[Any]) -> None:
-        # What most handlers never ask for is made when it is asked for.
-        self._source = layout
-        self._held = held
-        self._codec = codec
-        self._data = held.data
-        self._body = held.data if codec is BYTES and held.data is not None else UNREAD
-
-    @property
-    def id(self) -> str:
-        return self._held.id
-
-    @property
-    def entry(self) -> Entry:
-        return cast("Layout", self._source).entry(self._held)
-
-    def _at(self, look: Callable[[str], R]) -> R:
-        home = cast("Layout", self._source).home
-        if home.fd < 0:
-            home.need()
-        for _ in range(RENAMED):
-            place = self._held.place
-            try:
-                return look(place)
-            except MessageNotFound:
-                if place == self._held.place:  # else RACE: renewed between the two lines above
-                    raise
-        return look(self._held.place)
 
 
 def describe(error: str | BaseException | None) -> str | None:

@@ -58,10 +58,6 @@ def instant(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
-#: A body that was not decoded yet.
-UNREAD: Any = object()
-
-
 class Message(Generic[T]):
     """One message: its body and what its name says."""
 
@@ -74,7 +70,7 @@ class Message(Generic[T]):
         self._source = source
         self._codec = codec
         self._data = data
-        self._body: Any = UNREAD
+        self._body: Any = None
 
     def __repr__(self) -> str:
         return f"<Message {self.entry.id} {self.entry.state} attempts={self.entry.attempts}>"
@@ -103,7 +99,7 @@ class Message(Generic[T]):
     @property
     def body(self) -> T:
         """The body, decoded; CodecError if that fails."""
-        if self._body is UNREAD:
+        if self._body is None:  # not decoded yet; or null, which is decoded each time
             self._body = codecs.decode(self._codec, self.data, self.id)
         return self._body  # type: ignore[no-any-return]
 

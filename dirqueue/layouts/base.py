@@ -7,37 +7,68 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
+from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
-from dirqueue.errors import LeaseLost, SettingsError, Unsupported
+from dirqueue.errors import LeaseLost, MessageNotFound, SettingsError, Unsupported
 from dirqueue.home import Home
-from dirqueue.message import Entry, Failure
+from dirqueue.message import Entry, Failure, Message
 from dirqueue.settings import Settings
 
+R = TypeVar("R")
 
-class Held:
+
+#: How often a renewal may come between finding a file and opening it.
+RENAMED = 10
+
+
+class Held(Message[Any]):
     """One claimed message: the exact name we hold it by. Who renews it changes it in place."""
 
-    __slots__ = ("attempts", "data", "id", "leased", "place", "token", "until")
+    __slots__ = ("attempts", "ends", "id", "leased", "place", "token")
+    id: str
+    attempts: int
+    token: str
 
     def __init__(
         self,
         id: str,
         place: str,
         leased: int,
-        until: int,
+        ends: int,
         attempts: int,
         token: str,
         data: bytes | None = None,
     ) -> None:
         self.id = id
         self.place = place
+        #: When it was claimed and when the lease ends, in microseconds since the epoch.
         self.leased = leased
-        self.until = until
+        self.ends = ends
         self.attempts = attempts
         self.token = token
         #: The body, read with the claim; None if it is too long for that.
-        self.data = data
+        self._data = self._body = data
+
+    def fill(self, data: bytes) -> None:
+        """Take in the body, read after the claim."""
+        self._data = self._body = data
+
+    @property
+    def entry(self) -> Entry:
+        return cast("Layout", self._source).entry(self)
+
+    def _at(self, look: Callable[[str], R]) -> R:
+        home = cast("Layout", self._source).home
+        if home.fd < 0:
+            home.need()
+        for _ in range(RENAMED):
+            place = self.place
+            try:
+                return look(place)
+            except MessageNotFound:
+                if place == self.place:  # else RACE: renewed between the two lines above
+                    raise
+        return look(self.place)
 
 
 class Purged(NamedTuple):

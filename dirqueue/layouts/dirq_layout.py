@@ -146,7 +146,7 @@ class DirqLayout(Foreign):
             raise self._failed("renew a lease of", error) from error
         if renewed is None:
             raise lost(held, "renew")
-        held.token, held.until = renewed[0], renewed[1] + self._lease
+        held.token, held.ends = renewed[0], renewed[1] + self._lease
         held.place = f"{held.id}@{held.token}"
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
@@ -170,7 +170,7 @@ class DirqLayout(Foreign):
         self._cursor.refresh()
 
     def entry(self, held: Held) -> Entry:
-        return Entry(held.id, "leased", held.place, dirq_names.micros(held.id), held.until, 1, held.token)
+        return Entry(held.id, "leased", held.place, dirq_names.micros(held.id), held.ends, 1, held.token)
 
     def hold(self, handle: str) -> Held:
         name, _, token = handle.partition("@")
@@ -180,7 +180,7 @@ class DirqLayout(Foreign):
         when = self._locks.locked_at(name) if self.home.find() and self._locks.ours(name, token) else None
         if when is None:
             raise lost(held, "take over")
-        held.until = when + self._lease
+        held.ends = when + self._lease
         return held
 
     # --- lookers -------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class DirqNormal(DirqLayout):
             return None  # RACE: a late holder removed it while we read, so this is not all of it
         self._cursor.not_before(name, until)
         try:
-            held.data = self._join(name, files)
+            held.fill(self._join(name, files))
         except CodecError:
             # There is no place for dead messages: say so, and leave it alone for a while, so that others come through.
             self.retry(held, self.settings.max_backoff, None)
@@ -128,7 +128,7 @@ class DirqNormal(DirqLayout):
         finally:
             fs.close(fd)
         if len(data) < fs.CHUNK:
-            held.data = data
+            held.fill(data)
         return True
 
     def _join(self, name: str, files: dict[str, bytes]) -> bytes:

@@ -81,7 +81,7 @@ class DirqSimple(DirqLayout):
         time_ns = facts.st_mtime_ns
         held = Held(name, f"{name}@{time_ns}", now, time_ns // 1000 + self._lease, 1, str(time_ns))
         if len(data) < fs.CHUNK:
-            held.data = data
+            held.fill(data)
         return held
 
     def ack(self, held: Held) -> None:

@@ -247,7 +247,7 @@ class Vsqs(Foreign):
         except FileNotFoundError:
             return None  # RACE: our lease was over before we opened it
         if len(data) < fs.CHUNK:
-            held.data = data
+            held.fill(data)
         return held
 
     def _leased(self, id: str, until: int) -> tuple[str, int]:
@@ -276,7 +276,7 @@ class Vsqs(Foreign):
 
     def renew(self, held: Held, seconds_: float) -> None:
         self._open()
-        until = max(self.home.clock.now() + seconds(seconds_), held.until + 1)
+        until = max(self.home.clock.now() + seconds(seconds_), held.ends + 1)
         self._put_off(held, until, "renew")
 
     def _put_off(self, held: Held, until: int, doing: str) -> None:
@@ -288,7 +288,7 @@ class Vsqs(Foreign):
             raise lost(held, doing) from None
         except OSError as error:
             raise self._failed(f"{doing} a message of", error) from error
-        held.place, held.until, held.token = place, until, place[len(held.id) + 1 :]
+        held.place, held.ends, held.token = place, until, place[len(held.id) + 1 :]
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """Leave it in flight until the delay is over: every consumer of VSQS takes it then. Counts nothing."""
@@ -314,7 +314,7 @@ class Vsqs(Foreign):
         self._cursor.refresh()
 
     def entry(self, held: Held) -> Entry:
-        return Entry(held.id, "leased", held.place, micros(held.id), held.until, 1, held.token)
+        return Entry(held.id, "leased", held.place, micros(held.id), held.ends, 1, held.token)
 
     def hold(self, handle: str) -> Held:
         name = parse(handle)

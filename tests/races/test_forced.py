@@ -90,6 +90,41 @@ def test_two_threads_pop_the_same_snapshot(make):
     assert mine.get(timeout=0).message.body == b"b"
 
 
+def test_a_claim_that_was_stopped_for_half_its_lease_is_renewed_at_once(make):
+    """The process stands still between its look at the clock and the rename: nobody gets a lease that is over."""
+    queue = make()
+    queue.put(b"x")
+    renamed = []
+
+    def slow(*arguments, **named):
+        if not renamed:
+            time.sleep(0.6)
+        renamed.append(arguments)
+        return real(*arguments, **named)
+
+    real = fs.rename
+    with replaced(fs, rename=slow):
+        lease = queue.get(timeout=0, lease=1.0)
+    assert len(renamed) == 2
+    assert lease.handle == renamed[1][1]
+    lease.ack()
+
+
+def test_a_claim_that_was_stopped_for_all_of_its_lease_goes_to_who_took_it(make):
+    """Stopped for so long that another consumer has the message by now: this one gets nothing."""
+    queue, other = make(), make()
+    queue.put(b"x")
+    taken = []
+
+    def take():
+        time.sleep(0.3)
+        taken.append(other.get(timeout=0))
+
+    with replaced(fs, close=once(fs.close, take)), pytest.raises(Empty):
+        queue.get(timeout=0, lease=0.2)
+    taken[0].ack()
+
+
 def test_two_claimers_of_the_last_name(make):
     """The loser finds nothing, and says so."""
     mine, theirs = make(), make()

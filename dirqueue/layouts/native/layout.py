@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
@@ -88,7 +89,8 @@ class Native(Looker):
         home, cursor = self.home, self._cursor
         if home.fd < 0 and not home.find():
             return None
-        fd, now = home.fd, home.clock.now()
+        fd, clock = home.fd, home.clock
+        now = clock.now()
         last_look = None
         while True:
             # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
@@ -126,7 +128,10 @@ class Native(Looker):
                 self._unreadable(Held(id, place, now, until, attempts, token), error)
                 continue
             # A longer body is read when it is asked for.
-            return Held(id, place, now, until, attempts, token, data if len(data) < CHUNK else None)
+            held = Held(id, place, now, until, attempts, token, data if len(data) < CHUNK else None)
+            passed = time.time_ns() // 1000 + clock.offset - now
+            if passed < seconds_ * 500_000 or self._refreshed(held, seconds_):
+                return held
 
     def _look(self, now: int) -> bool:
         """Find names to try; False if there are none."""
@@ -155,6 +160,14 @@ class Native(Looker):
             self.bury_unclaimed(prefix, seen, now)
             return None
         return seen._replace(attempts=min(seen.attempts + 1, names.MAX_ATTEMPTS))
+
+    def _refreshed(self, held: Held, seconds_: float) -> bool:
+        """RACE: we were stopped between the look at the clock and here, and half of the lease or more is over."""
+        try:
+            self.renew(held, seconds_)
+        except LeaseLost:
+            return False  # all of it, and somebody has taken the message
+        return True
 
     def _missed(self) -> None:
         with self._lock:
@@ -244,12 +257,12 @@ class Native(Looker):
 
     def renew(self, held: Held, seconds_: float) -> None:
         """Hold on for so many seconds from now, under a new name."""
-        until = max(self.home.clock.now() + seconds(seconds_), held.until + 1)
+        until = max(self.home.clock.now() + seconds(seconds_), held.ends + 1)
         prefix = held.place[: held.place.rfind("/") + 1]
         token = new_token()
         place = f"{prefix}{held.id}.{until}.{held.attempts}.{token}"
         self._end(held, place, "renew")
-        held.place, held.until, held.token = place, until, token
+        held.place, held.ends, held.token = place, until, token
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """It failed: claimable again after the delay, this delivery counted."""
@@ -293,7 +306,7 @@ class Native(Looker):
             LEASED,
             held.place,
             names.micros_of(id),
-            held.until,
+            held.ends,
             held.attempts,
             held.token,
             names.priority_of(id),
@@ -315,7 +328,7 @@ class Native(Looker):
     def _given_back(self, error: OSError, held: Held, doing: str) -> bool:
         """NFS: a lost reply, and the next consumer was quick. Nobody else can have taken a lease that is live."""
         gone = error.errno == errno.ENOENT and self.home.mount.remote and doing != "renew"
-        return gone and self.home.clock.now() < held.until
+        return gone and self.home.clock.now() < held.ends
 
     def _lost(self, error: OSError, held: Held, doing: str) -> Exception:
         if error.errno in (errno.ENOENT, errno.ESTALE):
