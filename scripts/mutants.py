@@ -1,64 +1,264 @@
 """Plant known bugs one by one and see whether the tests notice: `make mutants`.
 
-Each tests/mutants/*.patch says in its first line what is broken and in its second which tests should notice. It is
-applied to a copy of the tree; the tests must fail there. A patch that no longer applies counts as a failure.
+Each tests/mutants/NAME.patch begins with what it breaks, then `tests:` names the tests that must notice. The patch goes
+into a copy of the tree and the tests must fail there, by a test and not by an error of pytest; in a copy without it
+the same tests must pass. The place of a change is found by its lines, not by their numbers, and has to be the only one:
+a patch that fits nowhere, or in two places, is a failure too.
 """
 
 import argparse
+import contextlib
+import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+PATCHES = ROOT / "tests/mutants"
+PAGE = ROOT / "docs/mutants.md"
+#: What the tests need beside themselves.
+COPIED = ("dirqueue", "tests", "pyproject.toml")
+#: Longer than any list of tests takes on a slow machine.
+SECONDS = 1800
+
+Hunk = list[str]
+
+
+class Broken(Exception):
+    """The patch does not fit the code any more."""
+
+
+class Mutant(NamedTuple):
+    """One planted bug."""
+
+    name: str
+    what: str
+    tests: tuple[str, ...]
+    #: Whether CI runs it: seconds, and nothing but Python.
+    quick: bool
+    #: File -> the changes in it.
+    changes: dict[str, list[Hunk]]
+
+
+def read(path: Path) -> Mutant:
+    """Return what a patch says."""
+    lines = path.read_text().splitlines()
+    head = {}
+    changes: dict[str, list[Hunk]] = {}
+    file = ""
+    for line in lines[1:]:
+        if line.startswith("+++ "):
+            file = line.split()[1].removeprefix("b/")
+            changes[file] = []
+        elif line.startswith("@@"):
+            changes[file].append([])
+        elif file and not line.startswith("--- "):
+            changes[file][-1].append(line or " ")
+        elif ": " in line and not file:
+            key, _, value = line.partition(": ")
+            head[key] = value
+    return Mutant(path.stem, lines[0], tuple(head["tests"].split()), head.get("quick") == "yes", changes)
+
+
+def mutants(names: tuple[str, ...] = ()) -> list[Mutant]:
+    """Return the planted bugs, or those of that name."""
+    found = [read(path) for path in sorted(PATCHES.glob("*.patch"))]
+    if unknown := set(names) - {each.name for each in found}:
+        raise SystemExit(f"no such bug: {', '.join(sorted(unknown))}")
+    return [each for each in found if not names or each.name in names]
+
+
+def mutate(text: str, hunk: Hunk) -> str:
+    """Return the text with one change made; with less context around it if the code has moved on."""
+    lines = text.split("\n")
+    first = next(n for n, line in enumerate(hunk) if line[0] in "-+")
+    last = len(hunk) - next(n for n, line in enumerate(reversed(hunk)) if line[0] in "-+")
+    cuts = sorted(
+        ((above, below) for above in range(first + 1) for below in range(len(hunk) - last + 1)), key=sum
+    )
+    for above, below in cuts:
+        part = hunk[above : len(hunk) - below]
+        old = [line[1:] for line in part if line[0] in "- "]
+        places = (
+            [n for n in range(len(lines) - len(old) + 1) if lines[n : n + len(old)] == old] if old else []
+        )
+        if len(places) > 1:
+            raise Broken("fits in more than one place")
+        if places:
+            new = [line[1:] for line in part if line[0] in "+ "]
+            return "\n".join(lines[: places[0]] + new + lines[places[0] + len(old) :])
+    raise Broken("fits nowhere")
+
+
+def plant(mutant: Mutant, tree: Path) -> None:
+    """Make the changes in a tree; Broken if they do not fit, or leave no Python."""
+    for file, hunks in mutant.changes.items():
+        path = tree / file
+        try:
+            text = path.read_text()
+            for hunk in hunks:
+                text = mutate(text, hunk)
+            compile(text, file, "exec")
+        except (Broken, OSError, SyntaxError) as error:
+            raise Broken(f"{mutant.name}: {file}: {error}") from None
+        path.write_text(text)
+
+
+@contextlib.contextmanager
+def copy() -> Iterator[Path]:
+    """Give a copy of the tree for a while."""
+    place = Path(tempfile.mkdtemp(prefix="dirqueue-mutant-"))
+    try:
+        for name in COPIED:
+            source, target = ROOT / name, place / name
+            target.parent.mkdir(exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(
+                    source, target, ignore=shutil.ignore_patterns("__pycache__", "mutants", "spark")
+                )
+            else:
+                shutil.copy(source, target)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class Verdict(NamedTuple):
+    """How a run of tests ended."""
+
+    #: passed, failed, or what else became of it.
+    how: str
+    #: The first test that failed, or the end of the output.
+    why: str = ""
+
+
+def run(tests: tuple[str, ...], place: Path) -> Verdict:
+    """Run these tests in a copy of the tree until one fails."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n0",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
+    env = os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in [each for each in env if each.startswith(("COVERAGE_", "PYTEST_"))]:
+        del env[name]
+    env.pop("TMPDIR", None)
+    try:
+        done = subprocess.run(
+            command, cwd=place, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict("hung")
+    if done.returncode == 1 and (failed := re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)):
+        return Verdict("failed", failed[1])
+    if done.returncode == 0:
+        # A test that was skipped noticed nothing.
+        return Verdict("passed" if " passed" in done.stdout else "skipped", done.stdout[-300:])
+    return Verdict(f"exit {done.returncode}", done.stdout[-2000:] + done.stderr[-2000:])
+
+
+_locks: dict[tuple[str, ...], threading.Lock] = {}
+
+
+@functools.cache
+def _sound(tests: tuple[str, ...]) -> Verdict:
+    with copy() as place:
+        return run(tests, place)
+
+
+def baseline(tests: tuple[str, ...]) -> Verdict:
+    """Run these tests without a bug, once for each list of tests."""
+    with _locks.setdefault(tests, threading.Lock()):
+        return _sound(tests)
+
+
+def judge(mutant: Mutant) -> tuple[str, str]:
+    """Return whether the bug was noticed ("yes", or what else), and by which test."""
+    sound = baseline(mutant.tests)
+    if sound.how != "passed":
+        return f"{sound.how} without it", sound.why
+    with copy() as place:
+        try:
+            plant(mutant, place)
+        except Broken as error:
+            return "no patch", str(error)
+        verdict = run(mutant.tests, place)
+    return (
+        "yes" if verdict.how == "failed" else "no" if verdict.how == "passed" else verdict.how
+    ), verdict.why
+
+
+def page(found: list[Mutant]) -> str:
+    """Return the page of the documentation, for bugs that were all noticed."""
+    rows = [
+        f"| {each.name} | {each.what} | {', '.join(f'`{file}`' for file in each.changes)} | {tests_in(each)} |"
+        for each in found
+    ]
+    return "\n".join(
+        [
+            "# Does the suite bite?",
+            "",
+            "Written by `make mutants`; edit `tests/mutants/` instead.",
+            "",
+            "A test that cannot fail proves nothing. So known bugs, the ones that such queues have had, are planted one by",
+            "one in a copy of the tree, and the tests named beside each must fail there, while without it they pass.",
+            "",
+            f"{len(found)} bugs planted, {len(found)} noticed.",
+            "",
+            "| bug | what it does | where | noticed by |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def tests_in(mutant: Mutant) -> str:
+    """Return the tests of a bug as the page shows them."""
+    return "<br>".join(f"`{each.removeprefix('tests/')}`" for each in mutant.tests)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="only these")
+    """Try them all, or some; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="only these bugs")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="so many at once")
     options = parser.parse_args()
-    patches = sorted((ROOT / "tests/mutants").glob("*.patch"))
-    if options.names:
-        patches = [patch for patch in patches if patch.stem in options.names]
-    survivors = 0
-    print(f"{'planted bug':28} {'noticed':>8} {'seconds':>8}  what")
-    for patch in patches:
-        what, tests = patch.read_text().splitlines()[:2]
+    found = mutants(tuple(options.names))
+    width = max(len(each.name) for each in found)
+    print(f"{'planted bug':{width}} {'noticed':>8} {'seconds':>8}  what; by which test")
+    survivors = []
+
+    def timed(mutant: Mutant) -> tuple[Mutant, str, str, float]:
         start = time.monotonic()
-        verdict = try_one(patch, tests.removeprefix("tests: ").split())
-        survivors += verdict != "yes"
-        print(f"{patch.stem:28} {verdict:>8} {time.monotonic() - start:8.1f}  {what}", flush=True)
-    print(f"{len(patches) - survivors} of {len(patches)} noticed")
+        return mutant, *judge(mutant), time.monotonic() - start
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, verdict, why, took in pool.map(timed, found):
+            print(f"{mutant.name:{width}} {verdict:>8} {took:8.1f}  {mutant.what}; {why}", flush=True)
+            if verdict != "yes":
+                survivors.append(mutant.name)
+    print(f"{len(found) - len(survivors)} of {len(found)} noticed", *survivors)
+    if not survivors and not options.names:
+        PAGE.write_text(page(found))
     return 1 if survivors else 0
-
-
-def try_one(patch: Path, tests: list[str]) -> str:
-    place = Path(tempfile.mkdtemp(prefix="dirqueue-mutant-"))
-    try:
-        for name in ("dirqueue", "tests", "pyproject.toml"):
-            source, target = ROOT / name, place / name
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "mutants"))
-            else:
-                shutil.copy(source, target)
-        with patch.open() as text:
-            if subprocess.run(["patch", "-p1", "-s", "-d", str(place)], stdin=text, check=False).returncode:
-                return "no patch"
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n0", "-p", "no:randomly", *tests]
-        env = os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
-        env.pop("TMPDIR", None)
-        done = subprocess.run(
-            command, cwd=place, env=env, capture_output=True, text=True, timeout=1800, check=False
-        )
-        if done.returncode not in (0, 1):
-            print(done.stdout[-2000:], done.stderr[-2000:])
-            return f"exit {done.returncode}"
-        return "no" if done.returncode == 0 else "yes"
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 if __name__ == "__main__":

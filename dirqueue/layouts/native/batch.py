@@ -103,7 +103,8 @@ class Writer:
             del self._open[priority]
         name = f"{lead}{new_id()}.{PART}"
         part = f"{self._staging}/{name}"
-        for left in reversed(range(TRIES)):
+        left = TRIES
+        while True:
             if not self.parts:
                 fs.make_directory(self._staging, home.fd)
             try:
@@ -111,10 +112,12 @@ class Writer:
                 break
             except FileNotFoundError:
                 # RACE: another attempt gave up and removed the staging directory, or the job is over.
+                left -= 1
                 if self.parts or not left:
                     raise
         self.parts.append(name)
-        return part, fs.open(part, fs.DIRECTORY, dir_fd=home.fd), SLICE_SIZE
+        held = self._open[priority] = (part, fs.open(part, fs.DIRECTORY, dir_fd=home.fd), SLICE_SIZE)
+        return held
 
     def finish(self) -> list[str]:
         """Make all of it durable, and sure to be whole for every reader; return the parts."""
