@@ -153,6 +153,16 @@ class Native(Looker):
             return None
         if len(data) < fs.CHUNK:
             held.data = data
+        if self.home.clock.now() + int(seconds_ * 500_000) > until:
+            return self._refreshed(held, seconds_)
+        return held
+
+    def _refreshed(self, held: Held, seconds_: float) -> Held | None:
+        """RACE: we were stopped between the look at the clock and here, and half of the lease or more is over."""
+        try:
+            self.renew(held, seconds_)
+        except LeaseLost:
+            return None  # all of it, and somebody has taken the message
         return held
 
     def _missed(self) -> None:
