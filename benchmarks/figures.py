@@ -69,11 +69,11 @@ class Figures:
 
 
 def cpu(half: str) -> Callable[[Row], float | None]:
-    """CPU microseconds for each message put or got."""
+    """CPU microseconds for each message put or got, without what the harness itself spent."""
 
     def figure(row: Row) -> float | None:
         part = row.get(half)
-        return part["cpu"] / part["count"] * 1e6 if part and part["count"] else None
+        return (part["cpu"] / part["count"] - part.get("own", 0.0)) * 1e6 if part and part["count"] else None
 
     return figure
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import floor
 from cell import Cell, Result, body_of, tally, timed, warm_up
-from peer import Peer
+from peer import Got, Peer
 from peers import PEERS
 from peers_files import DirQueue, Floor
 
@@ -22,24 +24,31 @@ def store(cell: Cell) -> Result:
     peer = PEERS[cell.peer](cell.path)
     warm_up(peer, cell.size)
     bodies = [body_of(n, cell.size) for n in range(cell.count)] if cell.size > 4096 else []
-    size, put = cell.size, peer.put
-
-    def one(number: int) -> bool:
-        put(bodies[number] if bodies else body_of(number, size))
-        return True
-
+    one = putting(peer.put, cell.size, bodies)
     answer: Result = {}
     preloaded = PEERS[cell.peer].linear and cell.count > 1000
     if not (preloaded and peer.preload([body_of(n, cell.size) for n in range(cell.count)])):
-        answer["put"] = timed(one, cell.count, cell.cap)
+        own = idle(putting(len, cell.size, bodies), cell.count)
+        answer["put"] = timed(one, cell.count, cell.cap) | {"own": own}
         if answer["put"]["count"] < cell.count:
             return answer | {"capped": "put"}
     return answer | drain(peer, cell, take)
 
 
-def drain(peer: Peer, cell: Cell, take: int) -> Result:
-    heads: list[bytes] = []
-    get, ack, note = peer.get, peer.ack, heads.append
+def putting(put: Callable[[bytes], object], size: int, bodies: list[bytes]) -> Callable[[int], bool]:
+    """What the harness does to put one message."""
+
+    def one(number: int) -> bool:
+        put(bodies[number] if bodies else body_of(number, size))
+        return True
+
+    return one
+
+
+def taking(
+    get: Callable[[], Got], ack: Callable[[Any], object], note: Callable[[bytes], object]
+) -> Callable[[int], bool]:
+    """What the harness does to take one message."""
 
     def one(_: int) -> bool:
         found = get()
@@ -49,6 +58,20 @@ def drain(peer: Peer, cell: Cell, take: int) -> Result:
         note(found[1][:12])
         return True
 
+    return one
+
+
+def idle(step: Callable[[int], bool], count: int) -> float:
+    """CPU seconds that the harness itself spends on one message: the same loop around a queue that does nothing."""
+    some = min(count, 1000)
+    return min(timed(step, some)["cpu"] for _ in range(3)) / some
+
+
+def drain(peer: Peer, cell: Cell, take: int) -> Result:
+    heads: list[bytes] = []
+    one = taking(peer.get, peer.ack, heads.append)
+    nothing = itertools.repeat((None, b"x" * cell.size))
+    own = idle(taking(nothing.__next__, id, len), take)
     if isinstance(peer, Floor) and take < cell.count:
         # Of the one listing, the part of those that are taken.
         spent = time.process_time()
@@ -56,7 +79,7 @@ def drain(peer: Peer, cell: Cell, take: int) -> Result:
         listed = (time.process_time() - spent) * take / cell.count
     else:
         listed = 0.0
-    taken = timed(one, take, cell.cap)
+    taken = timed(one, take, cell.cap) | {"own": own}
     taken["cpu"] += listed
     answer: Result = {"get": taken}
     if taken["count"] == cell.count:
