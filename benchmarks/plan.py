@@ -109,9 +109,11 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
     plan = Planner(wanted)
     groups: list[Group] = []
     for place in places:
-        if place == "xfs":  # the third place: how close to the floor, not how far from the peers
-            groups += [plan.group("store", place, MAIN, 9, work="store", count=1000)]
-            groups += [plan.group("store", place, MAIN, 2, work="store", count=10_000)]
+        if place == "xfs":  # the third place: mostly how close to the floor
+            groups += [plan.group("store", place, plan.those(), 1, work="store", count=1000, cap=2.0)]
+            groups += [plan.group("store", place, (*MAIN, *NEAR), 9, work="store", count=1000)]
+            groups += [plan.group("store", place, (*MAIN, *NEAR), 3, work="store", count=10_000)]
+            groups += [plan.group("store", place, MAIN, 1, work="store", count=100_000)]
             continue
         groups += [
             plan.group("store", place, plan.those(), 2, work="store", count=1000, cap=4.0),
@@ -119,6 +121,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             plan.group("store", place, plan.those(), 1, work="store", count=10_000, cap=2.5),
             plan.group("store", place, (*MAIN, *NEAR), 4, work="store", count=10_000),
             plan.group("store", place, (*MAIN, "dirq-simple"), 1, work="store", count=100_000),
+            plan.group("store", place, MAIN, 2, work="store", count=100_000),
             plan.group("million", place, ("c", "dirqueue"), 1, work="store", count=1_000_000, take=100_000),
             plan.group(
                 "mix", place, plan.those(shared=True), 2, work="mix", count=3000, producers=2, consumers=2
