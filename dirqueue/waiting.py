@@ -31,7 +31,8 @@ class Waiter:
         self._next = SHORTEST
         self._inotify: Any = None
         self._path = ""
-        self._armed: list[str] = []
+        #: The directories that are watched; None when an event has ended the watch.
+        self._armed: list[str] | None = []
 
     def __enter__(self) -> Self:
         home = self._layout.home
@@ -49,7 +50,8 @@ class Waiter:
     def pause(self) -> bool:
         """Sleep until something may have changed; False when the time is over."""
         if self._inotify is not None and self._armed != self._layout.home.inner:
-            # RACE: the look showed a directory that was not watched; it may have been filled since.
+            # RACE: an event has ended the watch, or the look showed a directory that was not watched, and found
+            # nothing: what came before this line is seen by one more look, what comes after it by the watch.
             self._arm()
             return True
         longest = LONGEST if self._inotify is None else LONGEST_WATCHED
@@ -67,18 +69,19 @@ class Waiter:
         if self._inotify is None:
             time.sleep(pause)
         elif self._inotify.read(timeout=max(1, int(pause * 1000))):
-            self._next = SHORTEST
-            self._arm()  # RACE: before the look that follows, so that nothing comes between
+            self._armed = None  # most likely the look that follows finds the message, and no watch is needed
         return True
 
     def _arm(self) -> None:
         """Watch again; where that is refused, poll."""
-        self._armed = self._layout.home.inner
-        if not _arm(self._inotify, self._path, self._armed):
+        self._armed = inner = self._layout.home.inner
+        if not _arm(self._inotify, self._path, inner):
             _put_by(self._inotify)
             self._inotify = None
 
 
+#: inotify(7): moved to, created, the directory itself deleted; and only once.
+MASK = 0x80 | 0x100 | 0x400 | 0x80000000
 #: Descriptors kept for the next wait: to close one takes the kernel milliseconds, and a message would wait for that.
 _idle: list[Any] = []
 IDLE = 8
@@ -102,16 +105,13 @@ def _watch(path: str, inner: list[str]) -> Any:
 
 def _arm(inotify: Any, path: str, inner: list[str]) -> bool:
     """Watch a queue and directories in it for one event each: a watch that stayed would cost every put and claim."""
-    from inotify_simple import flags
-
-    mask = flags.MOVED_TO | flags.CREATE | flags.DELETE_SELF | flags.ONESHOT
     try:
-        inotify.add_watch(path, mask)
+        inotify.add_watch(path, MASK)
     except OSError:
         return False  # out of watches, or the directory is gone
     for each in inner:
         try:
-            inotify.add_watch(f"{path}/{each}", mask)
+            inotify.add_watch(f"{path}/{each}", MASK)
         except OSError:
             pass  # emptied and removed; the look will tell
     return True
