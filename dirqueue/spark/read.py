@@ -20,7 +20,7 @@ from dirqueue.layouts.native.pins import Pins, leased
 from dirqueue.message import STATES, Entry
 
 from .columns import PIECES, Rows, check_read, files_of
-from .opening import READ, Opened, Options, open_queue
+from .opening import PINNED, READ, Opened, Options, open_queue
 
 CHOICES = ("ready", "delayed", "leased", "dead", "done")
 #: Below this many messages another task costs more than it saves.
@@ -89,7 +89,7 @@ class Reader(DataSourceReader):
         self._pieces = options.whole("numPartitions") or os.cpu_count() or 1
         self._states = _states(options.text("state", "ready") or "ready")
         self._layout = options.text("layout", "auto") or "auto"
-        self._pinned = options.text("pinned")
+        self._pinned = options.text(PINNED)
         check_read(schema, pieces=options.choice("pieces", *SHAPES) == "columns")
 
     def partitions(self) -> Sequence[InputPartition]:

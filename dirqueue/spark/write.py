@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from dirqueue.errors import Full, SettingsError
+from dirqueue.errors import Full, QueueNotFound, SettingsError
 from dirqueue.layouts.native import batch
 from dirqueue.names import MAX_PRIORITY
 from dirqueue.queue import too_large
@@ -94,7 +94,7 @@ def commit_parts(
 ) -> None:
     """Show what the winning attempts wrote."""
     written = [message for message in messages if message is not None]
-    native = open_queue(queue, create=True, **settings).native
+    native = open_queue(queue, **settings).native
     parts = [part for message in written for part in message.parts]
     total = sum(message.count for message in written)
     limit = native.settings.max_messages
@@ -106,7 +106,10 @@ def commit_parts(
 
 def abort_parts(queue: str, settings: dict[str, Any], staging: str) -> None:
     """Remove what the attempts of a failed job wrote."""
-    home = open_queue(queue, create=True, **settings).layout.home
+    try:
+        home = open_queue(queue, **settings).layout.home
+    except QueueNotFound:
+        return  # all of it went with the queue
     batch.abort(home, staging)
 
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from dirqueue import fs, names
 from dirqueue.clock import seconds
 from dirqueue.errors import QueueError, SettingsError, access_error
-from dirqueue.home import Home
+from dirqueue.home import Home, not_found
 from dirqueue.names import BATCH, PART, STAGING, new_id, new_token
 from dirqueue.settings import Settings
 
@@ -260,6 +260,8 @@ def abort(home: Home, staging: str) -> None:
 
 
 def _vanished(home: Home, staging: str) -> QueueError:
+    if home.removed():
+        return not_found(home.path)
     return QueueError(
         f"cannot put to {home.path!r}: the staged batch {staging} is not there any more (its job is over, or a purge "
         f"removed what was not written to for the queue's `stale` seconds); nothing became visible, write it again",
