@@ -20,7 +20,7 @@ from dirqueue.layouts.native.pins import Pins, leased
 from dirqueue.message import STATES, Entry
 
 from .columns import PIECES, Rows, check_read, files_of
-from .opening import PINNED, READ, Opened, Options, open_queue
+from .opening import PINNED, READ, SOURCE, Opened, Options, open_queue
 
 CHOICES = ("ready", "delayed", "leased", "dead", "done")
 #: Below this many messages another task costs more than it saves.
@@ -124,7 +124,7 @@ class Reader(DataSourceReader):
 
 def piece_names(given: dict[str, str]) -> list[str]:
     """Return the columns for pieces when the user names none: none, the map, or those the first elements have."""
-    options = Options(given, READ)
+    options = Options(given, READ + SOURCE)  # asked for streams too
     shape = options.choice("pieces", *SHAPES)
     if shape != "columns":
         return [PIECES] if shape == "true" else []
