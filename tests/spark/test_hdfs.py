@@ -1,4 +1,4 @@
-"""Spark on an imitation of HDFS behind fuse, mounted twice: no links, no honest creation, old attributes, late closes."""
+"""Spark on an imitation of HDFS behind fuse, mounted twice: no links, old attributes, late closes."""
 
 import pytest
 from batches import hdfsfs
@@ -42,7 +42,7 @@ def test_a_table_written_on_one_host_is_read_and_claimed_on_another(spark, hosts
 
 
 def test_a_stream_runs_from_queue_to_queue_across_hosts(spark, hosts, tmp_path):
-    """The source on one mount, the sink on the other, put to meanwhile from both: each message arrives once and whole."""
+    """The source on one mount, the sink on the other, put to from both: each message arrives once and whole."""
     source, sink = str(hosts[0] / "in"), str(hosts[1] / "out")
     wanted = [f"{number} {BODY}" for number in range(40)]
     for run, host in enumerate(hosts):
