@@ -17,7 +17,6 @@ from dirqueue import Queue
 from dirqueue.layouts.native import batch
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
-from dirqueue.names import new_id
 
 BODY = "cast(lpad(cast(id AS string), 100, 'x') AS binary) AS value"
 
@@ -67,7 +66,7 @@ def driver(base, count):
     """What the driver alone does: publishing a staged batch, and pinning."""
     queue = Queue(base / "driver", sync=False)
     home, settings = queue._layout.home, queue.settings
-    staging = new_id()
+    staging = batch.begin(home)
     writer = batch.Writer(home, settings, staging)
     writer.add([b"x" * 100] * count)
     parts = writer.finish()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -57,6 +58,9 @@ def _job(jobs: Any, name: str, run: Any, help: str, description: str = "", *, qu
         default=[],
         metavar="KEY=VALUE",
         help="a setting for Spark; may be repeated",
+    )
+    parser.add_argument(
+        "--progress", action="store_true", help="say on stderr how far it is, as on a terminal"
     )
     return parser
 
@@ -187,6 +191,15 @@ def _tell(done: Any, args: argparse.Namespace) -> None:
     render.line(render.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items()))
 
 
+def _tasks(args: argparse.Namespace) -> Callable[[int, int], None] | None:
+    """Return what tells how far a job is; None if nobody wants to know."""
+
+    def tell(done: int, all: int) -> None:
+        render.complain(f"{done} of {all} tasks done")
+
+    return tell if args.progress or render.on_terminal(sys.stderr) else None
+
+
 def drain(args: argparse.Namespace) -> int:
     """Drain, and say how many."""
     spark = _session(args)
@@ -204,7 +217,7 @@ def drain(args: argparse.Namespace) -> int:
         batch=args.batch,
         binary=args.binary,
         keep=args.keep,
-        progress=tell if render.on_terminal() else None,
+        progress=tell if args.progress or render.on_terminal(sys.stderr) else None,
     )
     _tell(done, args)
     return Exit.OK if done.messages else Exit.EMPTY
@@ -225,6 +238,7 @@ def fill(args: argparse.Namespace) -> int:
         app=args.app,
         version=args.fill_version,
         options=_pairs(args.option, "--option"),
+        progress=_tasks(args),
     )
     _tell(done, args)
     return Exit.OK
@@ -232,11 +246,13 @@ def fill(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> int:
     """Count, and show it."""
+    if args.chart and not args.chart.lower().endswith(".svg"):
+        raise SettingsError(f"the chart is an SVG image: name it FILE.svg, not {args.chart!r:.60}")
     spark = _session(args)
     from dirqueue import fs
     from dirqueue.spark.jobs.report import report as run
 
-    done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks)
+    done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks, progress=_tasks(args))
     if args.chart:
         directory = fs.open(os.path.dirname(os.path.abspath(args.chart)), fs.DIRECTORY)
         try:
@@ -261,7 +277,7 @@ def purge(args: argparse.Namespace) -> int:
     spark = _session(args)
     from dirqueue.spark.jobs.purge import purge as run
 
-    done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks)
+    done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks, progress=_tasks(args))
     told = {"queues": done.queues, **done.purged._asdict(), "failed": len(done.failed)}
     render.line(render.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items() if v))
     for problem in done.failed.values():
@@ -274,6 +290,6 @@ def replay(args: argparse.Namespace) -> int:
     spark = _session(args)
     from dirqueue.spark.jobs.replay import replay as run
 
-    done = run(spark, path_of(args.queue), args.where, dry_run=args.dry_run)
+    done = run(spark, path_of(args.queue), args.where, dry_run=args.dry_run, progress=_tasks(args))
     _tell(done, args)
     return Exit.OK if done.matched else Exit.EMPTY

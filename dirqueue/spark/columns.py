@@ -2,12 +2,12 @@
 
 Layer: edges.
 A schema of the user's own may leave columns out: without `value` no body is read, without `value` and `size` no file
-is touched at all.
+is touched at all. The pieces of a dirq-normal element are a column `pieces` (a map), or columns of their own names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -29,9 +29,10 @@ from pyspark.sql.types import (
 )
 
 from dirqueue import fs
-from dirqueue.errors import DirQueueError, MessageNotFound, SettingsError
+from dirqueue.errors import CodecError, DirQueueError, MessageNotFound, SettingsError, access_error
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native.look import moved_on
+from dirqueue.layouts.schema import KEY, LOCKED, read_table
 from dirqueue.message import Entry
 
 #: Rows in one Arrow batch, and the bytes after which it is closed early.
@@ -72,21 +73,31 @@ EXTRA: dict[str, Column] = {
 }
 
 
-def read_schema(*, pieces: bool) -> StructType:
-    """Return the columns of a read when the user names none."""
+KNOWN = COLUMNS | EXTRA | {PIECES: PIECES_COLUMN}
+#: One piece as a column: binary, string, or a table.
+PIECE = (BinaryType(), StringType(), MapType(StringType(), StringType()))
+PIECE_COLUMN = Column(PIECE, pa.binary())
+
+
+def read_schema(pieces: Sequence[str]) -> StructType:
+    """Return the columns of a read when the user names none: with the map of pieces, or a column for each."""
     fields = [StructField(name, column.spark[0]) for name, column in COLUMNS.items()]
-    if pieces:
-        fields.append(StructField(PIECES, PIECES_COLUMN.spark[0]))
+    kinds = KNOWN | {name: PIECE_COLUMN for name in pieces if name not in KNOWN}
+    fields += (StructField(name, kinds[name].spark[0]) for name in pieces if name not in COLUMNS)
     return StructType(fields)
 
 
-def check_read(schema: StructType) -> None:
+def check_read(schema: StructType, *, pieces: bool = False) -> None:
     """Refuse columns that no message has, and types that they have not."""
-    known = COLUMNS | EXTRA | {PIECES: PIECES_COLUMN}
     for field in schema.fields:
-        column = known.get(field.name)
+        column = KNOWN.get(field.name)
+        if column is None and pieces:
+            column = PIECE_COLUMN
         if column is None:
-            raise SettingsError(f"a queue has no column {field.name!r}; it has {', '.join(known)}")
+            raise SettingsError(
+                f"a queue has no column {field.name!r}; it has {', '.join(KNOWN)}, and with the option pieces=columns "
+                f"those of dirq-normal elements"
+            )
         if field.dataType not in column.spark:
             wanted = " or ".join(kind.simpleString() for kind in column.spark)
             raise SettingsError(
@@ -123,22 +134,17 @@ class Rows:
         self._layout = layout
         self._queue = queue
         self._names = schema.fieldNames()
-        known = COLUMNS | EXTRA | {PIECES: PIECES_COLUMN}
-        self._text = {
-            field.name
-            for field in schema.fields
-            if isinstance(field.dataType, StringType) and known[field.name].arrow == pa.binary()
-        }
-        kinds = [pa.string() if name in self._text else known[name].arrow for name in self._names]
-        self._schema = pa.schema(list(zip(self._names, kinds, strict=True)))
-        self._reads = bool({"value", PIECES} & set(self._names))
+        self._schema = pa.schema([(field.name, _arrow(field)) for field in schema.fields])
+        self._pieces = [name for name in self._names if name not in KNOWN]
+        self._whole = PIECES in self._names or bool(self._pieces)
+        self._reads = self._whole or "value" in self._names
         self._plain = [
             (self._names.index(name), take) for name, take in _BY_NAME.items() if name in self._names
         ]
 
     def batches(self, entries: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
         """Read the messages; those that moved on meanwhile are left out."""
-        load = self._load
+        load = self._load_pieces if self._whole else self._load
         kept: list[Entry] = []
         bodies: list[Any] = []
         size = 0
@@ -148,7 +154,7 @@ class Rows:
                     body = load(entry)
                 except MessageNotFound:
                     continue
-                size += len(body) if isinstance(body, bytes) else sum(map(len, body.values()))
+                size += _length(body)
                 bodies.append(body)
             kept.append(entry)
             if len(kept) == ROWS or size >= BYTES:
@@ -157,19 +163,29 @@ class Rows:
         if kept:
             yield self._batch(kept, bodies)
 
-    def _load(self, entry: Entry) -> Any:
-        if PIECES in self._names and self._layout.name == "dirq-normal":
-            return self._pieces(entry)
-        return self._layout.load(entry.place)
-
-    def _pieces(self, entry: Entry) -> dict[str, bytes]:
-        """Return every file of an element, whatever its schema."""
-        fd = self._layout.home.fd
+    def _load(self, entry: Entry) -> bytes:
         try:
-            names = sorted(name for name in fs.names_in(entry.place, fd) if name != "locked")
-            return {name: fs.read_file(f"{entry.place}/{name}", fd) for name in names}
+            return self._layout.load(entry.place)
+        except CodecError as error:
+            text = f"{self._queue!r}: {error}; the option pieces=true reads whatever an element is made of"
+            raise CodecError(text, message_id=entry.id) from None
+
+    def _load_pieces(self, entry: Entry) -> dict[str, bytes]:
+        """Return every file of an element, whatever its schema; other layouts have the body alone."""
+        if self._layout.name != "dirq-normal":
+            return {"body": self._layout.load(entry.place)}
+        try:
+            found = {
+                name: fs.read_file(f"{_element(entry)}/{name}", self._layout.home.fd)
+                for name in files_of(self._layout, entry)
+            }
         except FileNotFoundError:
             raise moved_on(entry.id) from None
+        except OSError as error:
+            raise access_error(self._queue, f"read the element {entry.id} of", error) from error
+        if not found:
+            raise moved_on(entry.id)
+        return found
 
     def _batch(self, entries: list[Entry], bodies: list[Any]) -> pa.RecordBatch:
         columns: list[Any] = [None] * len(self._names)
@@ -179,23 +195,47 @@ class Rows:
             if name == "queue":
                 columns[index] = [self._queue] * len(entries)
             elif name == "value":
-                columns[index] = [body if isinstance(body, bytes) else body.get("body") for body in bodies]
+                columns[index] = [body.get("body") for body in bodies] if self._whole else bodies
             elif name == PIECES:
-                columns[index] = [
-                    list(body.items()) if isinstance(body, dict) else [("body", body)] for body in bodies
-                ]
+                columns[index] = [list(body.items()) for body in bodies]
             elif name == "size":
                 columns[index] = self._sizes(entries, bodies)
             elif name == "error":
                 columns[index] = [self._error(entry) for entry in entries]
             elif name == "until":
                 columns[index] = [entry.until or None for entry in entries]
-        arrays = [pa.array(values, kind) for values, kind in zip(columns, self._schema.types, strict=True)]
+            elif name in self._pieces:
+                columns[index] = self._piece(name, self._schema.types[index], entries, bodies)
+        arrays = [self._array(each, values) for each, values in zip(self._schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, field: pa.Field, values: list[Any]) -> pa.Array:
+        try:
+            return pa.array(values, field.type)
+        except pa.ArrowInvalid as error:
+            text = f"{self._queue!r} holds a {field.name} that is not text ({error}): read {field.name} as binary"
+            raise CodecError(text, message_id="") from None
+
+    def _piece(
+        self, name: str, kind: pa.DataType, entries: list[Entry], bodies: list[dict[str, bytes]]
+    ) -> list[Any]:
+        """Return one piece of each element, None where it has none; a table as pairs."""
+        if not pa.types.is_map(kind):
+            return [body.get(name) for body in bodies]
+        found: list[Any] = []
+        for entry, body in zip(entries, bodies, strict=True):
+            try:
+                found.append(list(read_table(body[name].decode()).items()) if name in body else None)
+            except ValueError as error:
+                raise CodecError(
+                    f"{self._queue!r}: the piece {name} of {entry.id} is not a table ({error}): read it as binary",
+                    message_id=entry.id,
+                ) from None
+        return found
 
     def _sizes(self, entries: list[Entry], bodies: list[Any]) -> list[int | None]:
         if self._reads:
-            return [len(body) if isinstance(body, bytes) else sum(map(len, body.values())) for body in bodies]
+            return [_length(body) for body in bodies]
         sizes: list[int | None] = []
         for entry in entries:
             try:
@@ -207,6 +247,33 @@ class Rows:
     def _error(self, entry: Entry) -> str | None:
         failure = self._layout.failure(entry)
         return failure.error if failure else None
+
+
+def files_of(layout: Layout, entry: Entry) -> list[str]:
+    """Return the names of the pieces of an element; none if it is gone."""
+    try:
+        found = fs.names_in(_element(entry), layout.home.fd)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in found if KEY.fullmatch(name) and name != LOCKED)
+
+
+def _element(entry: Entry) -> str:
+    return entry.place.partition("@")[0]  # COMPAT: behind it is whose lock it was when listed
+
+
+def _arrow(field: StructField) -> pa.DataType:
+    """Return what Arrow calls the type of a column."""
+    kind = KNOWN.get(field.name, PIECE_COLUMN).arrow
+    if field.name in KNOWN and field.name != "value":
+        return kind
+    if isinstance(field.dataType, MapType):
+        return pa.map_(pa.string(), pa.string())
+    return pa.string() if isinstance(field.dataType, StringType) else kind
+
+
+def _length(body: Any) -> int:
+    return sum(map(len, body.values())) if isinstance(body, dict) else len(body)
 
 
 _BY_NAME: dict[str, Callable[[Entry], Any]] = {

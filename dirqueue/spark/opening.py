@@ -19,7 +19,9 @@ from dirqueue.queue import Queue, check_path
 
 #: What Spark itself passes along.
 SPARKS_OWN = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
-READ = ("state", "numPartitions", "layout", "pieces", "pinned")
+READ = ("state", "numPartitions", "layout", "pieces")
+#: For claim(): which lot of which consumer to read.
+PINNED = "pinned"
 SOURCE = (
     "numPartitions",
     "maxMessagesPerTrigger",
@@ -39,7 +41,7 @@ class Options:
         self._given = {key.lower(): value for key, value in given.items()}
         known = {name.lower() for name in allowed}
         for key in self._given:
-            if key not in known and key not in SPARKS_OWN and "." not in key:
+            if key not in known and key not in SPARKS_OWN and key != PINNED and "." not in key:
                 text = f"dirqueue has no option {key!r} here; there are path, {', '.join(allowed)}"
                 raise SettingsError(text)
 

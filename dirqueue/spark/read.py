@@ -6,6 +6,7 @@ The names are listed once, when Spark plans the read; a message that moves on be
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,12 +19,16 @@ from dirqueue.errors import SettingsError
 from dirqueue.layouts.native.pins import Pins, leased
 from dirqueue.message import STATES, Entry
 
-from .columns import Rows, check_read
-from .opening import READ, Opened, Options, open_queue
+from .columns import PIECES, Rows, check_read, files_of
+from .opening import PINNED, READ, SOURCE, Opened, Options, open_queue
 
 CHOICES = ("ready", "delayed", "leased", "dead", "done")
 #: Below this many messages another task costs more than it saves.
 LEAST = 64
+#: How the pieces of dirq-normal elements are given: not at all, as a map, as columns.
+SHAPES = ("false", "true", "columns")
+#: So many elements are looked at to learn what pieces there are.
+SAMPLE = 100
 
 
 class Messages(InputPartition):
@@ -84,8 +89,8 @@ class Reader(DataSourceReader):
         self._pieces = options.whole("numPartitions") or os.cpu_count() or 1
         self._states = _states(options.text("state", "ready") or "ready")
         self._layout = options.text("layout", "auto") or "auto"
-        self._pinned = options.text("pinned")
-        check_read(schema)
+        self._pinned = options.text(PINNED)
+        check_read(schema, pieces=options.choice("pieces", *SHAPES) == "columns")
 
     def partitions(self) -> Sequence[InputPartition]:
         options = Options(self._given, READ)
@@ -115,6 +120,21 @@ class Reader(DataSourceReader):
             return
         queue, opened, entries = partition.open()
         yield from Rows(self._schema, opened.layout, queue).batches(entries)
+
+
+def piece_names(given: dict[str, str]) -> list[str]:
+    """Return the columns for pieces when the user names none: none, the map, or those the first elements have."""
+    options = Options(given, READ + SOURCE)  # asked for streams too
+    shape = options.choice("pieces", *SHAPES)
+    if shape != "columns":
+        return [PIECES] if shape == "true" else []
+    found: set[str] = set()
+    for queue in options.queues():
+        opened = open_queue(queue, layout=options.text("layout", "auto") or "auto")
+        if opened.layout.name == "dirq-normal":
+            looked = itertools.islice(opened.layout.entries(CHOICES), SAMPLE)
+            found.update(*(files_of(opened.layout, entry) for entry in looked if entry.state in CHOICES))
+    return sorted(found)
 
 
 def _states(text: str) -> tuple[str, ...]:

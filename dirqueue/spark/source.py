@@ -32,8 +32,9 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         from .columns import read_schema
+        from .read import piece_names
 
-        return read_schema(pieces=self._given.get("pieces", "false").lower() == "true")
+        return read_schema(piece_names(self._given))
 
     def reader(self, schema: StructType) -> Reader:
         from .read import Reader

@@ -14,9 +14,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from dirqueue.errors import Full, SettingsError
+from dirqueue.errors import Full, QueueNotFound, SettingsError
 from dirqueue.layouts.native import batch
-from dirqueue.names import MAX_PRIORITY, new_id
+from dirqueue.names import MAX_PRIORITY
 from dirqueue.queue import too_large
 from dirqueue.settings import Settings, check_seconds
 
@@ -36,7 +36,7 @@ class Written(WriterCommitMessage):
 
 def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterator[Any]) -> Written:
     """Write the rows of one task attempt; all of it goes again if it fails."""
-    native = open_queue(queue, create=True, **settings).native
+    native = open_queue(queue, **settings).native
     writer = batch.Writer(native.home, native.settings, staging)
     try:
         for each in rows:
@@ -88,26 +88,28 @@ def _delay(delay: Any) -> float:
 def commit_parts(
     queue: str,
     settings: dict[str, Any],
+    staging: str,
     messages: Sequence[Written | None],
     identity: batch.Identity | None,
 ) -> None:
     """Show what the winning attempts wrote."""
     written = [message for message in messages if message is not None]
-    if not written:
-        return
-    native = open_queue(queue, create=True, **settings).native
+    native = open_queue(queue, **settings).native
     parts = [part for message in written for part in message.parts]
     total = sum(message.count for message in written)
     limit = native.settings.max_messages
     repeated = identity is not None and batch.newest(native.home, identity.app) >= identity.version
     if limit and not repeated and native.count() + total > limit:
         raise Full(f"{queue!r} has no room for {total} messages: max_messages={limit}", path=queue)
-    batch.commit(native.home, native.settings, written[0].staging, parts, identity)
+    batch.commit(native.home, native.settings, staging, parts, identity)
 
 
 def abort_parts(queue: str, settings: dict[str, Any], staging: str) -> None:
     """Remove what the attempts of a failed job wrote."""
-    home = open_queue(queue, create=True, **settings).layout.home
+    try:
+        home = open_queue(queue, **settings).layout.home
+    except QueueNotFound:
+        return  # all of it went with the queue
     batch.abort(home, staging)
 
 
@@ -125,15 +127,15 @@ class BatchWriter(DataSourceArrowWriter):
         check_write(schema)
         self._queue = options.path()
         self._settings = sync_setting(options)
-        self._staging = new_id()
         self._identity = _identity(options)
-        open_queue(self._queue, create=True, **self._settings).native  # noqa: B018 - refused here, not in a task
+        native = open_queue(self._queue, create=True, **self._settings).native
+        self._staging = batch.begin(native.home)
 
     def write(self, iterator: Iterator[Any]) -> Written:
         return write_parts(self._queue, self._settings, self._staging, iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        commit_parts(self._queue, self._settings, messages, self._identity)
+        commit_parts(self._queue, self._settings, self._staging, messages, self._identity)
 
     def abort(self, messages: list[Any]) -> None:
         abort_parts(self._queue, self._settings, self._staging)

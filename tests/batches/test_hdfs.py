@@ -11,7 +11,6 @@ from dirqueue.layouts.native import batch
 from dirqueue.layouts.native.batch import Identity
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
-from dirqueue.names import new_id
 
 pytestmark = [pytest.mark.needs("fuse"), pytest.mark.timeout(300)]
 SPAWN = multiprocessing.get_context("spawn")
@@ -69,7 +68,7 @@ def test_a_batch_and_its_identity_hold_on_two_hosts(hosts):
     for number, host in enumerate(hosts):
         queue = Queue(host / "q")
         home, settings = queue._layout.home, queue.settings
-        staging = new_id()
+        staging = batch.begin(home)
         writer = batch.Writer(home, settings, staging)
         writer.add([BODY] * 20)
         done = batch.commit(home, settings, staging, writer.finish(), Identity("app", 1))

@@ -103,11 +103,11 @@ def around_record(*, before):
 
 
 def around_commit(*, before):
-    def commit(queue, settings, messages, identity):
+    def commit(queue, settings, staging, messages, identity):
         rows = any(message is not None and message.count for message in messages)
         if rows and before:
             kill_everything()
-        stream_sink_commit(queue, settings, messages, identity)
+        stream_sink_commit(queue, settings, staging, messages, identity)
         if rows and not before:
             kill_everything()
 

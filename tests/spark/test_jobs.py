@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 import xml.dom.minidom
 
@@ -113,10 +114,54 @@ def test_the_command_runs_the_jobs(spark, tmp_path, capsys, monkeypatch):
     assert main(["spark", "report", "q", "--chart", "q.svg"]) == 0
     assert capsys.readouterr().out.split("\t")[1] == "2"
     assert (tmp_path / "q.svg").read_text().startswith("<svg")
-    assert main(["spark", "purge", "q"]) == 0
+    assert main(["spark", "report", "q", "--chart", "q.png"]) == 2
+    assert "the chart is an SVG image: name it FILE.svg" in capsys.readouterr().err
     assert main(["spark", "replay", "q"]) == 3
-    capsys.readouterr()
-    assert main(["spark", "drain", "q", "out", "--format", "json", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["messages"] == 2
     assert main(["spark", "drain", "nowhere", "out"]) == 1
-    assert "there is no queue at" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "there is no queue at" in told.err
+    assert "tasks" not in told.err, "nobody is at the terminal"
+
+
+def test_every_job_tells_how_far_it_is_and_what_it_did(spark, tmp_path, capsys, monkeypatch):
+    """Progress on stderr while it runs, a line of counts on stdout at the end."""
+    from dirqueue.cli import main
+
+    def run(*words):
+        assert main(["spark", words[0], "--progress", *words[1:]]) == 0
+        told = capsys.readouterr()
+        return told.out.splitlines(), told.err.splitlines()[-1]
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.json").write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\n')
+    tasks = r"dirqueue: ([1-9]\d*) of \1 tasks done"
+    out, progress = run("fill", "in.json", "spool/q")
+    assert out == ["messages=3\trepeated=False"]
+    assert re.fullmatch(tasks, progress)
+    with Queue("spool/q") as queue:
+        queue.get().reject("broken")
+    out, progress = run("report", "spool/q", "--chart", "q.svg")
+    assert out[0].split("\t")[1:6] == ["2", "0", "0", "1", "0"]
+    assert out[1] == "1\tbroken"
+    assert re.fullmatch(tasks, progress)
+    out, progress = run("purge", "spool")
+    assert out == ["queues=1"]
+    assert re.fullmatch(tasks, progress)
+    out, progress = run("replay", "spool/q", "--where", "error = 'broken'")
+    assert out == ["matched=1\tredriven=1"]
+    assert re.fullmatch(tasks, progress)
+    out, progress = run("drain", "spool/q", "out", "--format", "json", "--batch", "2")
+    assert out == ["messages=3\tbatches=2\tleft=0"]
+    assert progress == "dirqueue: 1 messages written"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_report_counts_many_names(spark, tmp_path):
+    """200,000 messages in twenty queues; the driver gets one row for each queue."""
+    for number in range(20):
+        Queue(tmp_path / "spool" / f"q{number:02}", sync=False).put_many(b"" for _ in range(10_000))
+    done = dirqueue.spark.report(spark, tmp_path / "spool")
+    assert [line.ready for line in done.lines] == [10_000] * 20
+    assert done.total.put_last_hour == 200_000
+    assert done.to_svg().count("<text") == 5 + 2 * 20

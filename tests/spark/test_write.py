@@ -22,17 +22,6 @@ def staged(path):
     return [name for name in files(path) if ".batch.new" in name]
 
 
-def swept(path):
-    """Nothing stays: a task that Spark cancels late may leave its part, and purge takes it."""
-
-    def gone():
-        with Queue(path, stale=0) as queue:
-            queue.purge()
-        return not staged(path)
-
-    until(gone, "an end of what was staged")
-
-
 def test_every_row_becomes_one_message(table, queue_dir):
     """Written by two tasks, visible as one batch, claimable as ever."""
     save(table(100), queue_dir)
@@ -52,8 +41,47 @@ def test_a_failed_job_leaves_nothing(spark, table, queue_dir):
     frame = table(200).select(f.udf(fail)("value").alias("value"))
     with pytest.raises(Exception, match="on purpose"):
         save(frame, queue_dir)
+    assert not staged(queue_dir)
     assert bodies(queue_dir) == []
-    swept(queue_dir)
+    assert not staged(queue_dir)
+
+
+def test_a_task_that_is_cancelled_late_brings_nothing_back(spark, table, queue_dir, tmp_path):
+    """One task fails the job while another one is in the middle of a part: all is gone, and stays so."""
+    over, staged_files = tmp_path / "over", f"{queue_dir}/*.batch.new/*.part/*"
+
+    def slow_or_failing(batches):
+        import glob
+        import time
+
+        import pyarrow as pa
+
+        def wait(condition):
+            deadline = time.monotonic() + 60
+            while not condition() and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+        for batch in batches:
+            if batch.column(0).to_pylist() == ["1"]:
+                wait(lambda: glob.glob(staged_files))
+                raise ValueError(f"on purpose, with {bool(glob.glob(staged_files))} staged")
+            large = pa.RecordBatch.from_pydict({"value": ["x" * 100_000]})
+            yield from [large] * 50  # more than the buffers on its way hold
+            wait(over.exists)
+            yield large
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 1)
+    try:
+        with pytest.raises(Exception, match="on purpose, with True staged"):
+            save(table(2).mapInArrow(slow_or_failing, "value string"), queue_dir)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert not staged(queue_dir)
+    over.touch()
+    tracker = spark.sparkContext.statusTracker()
+    until(lambda: not tracker.getActiveStageIds(), "the end of the tasks")
+    assert not staged(queue_dir)
+    assert bodies(queue_dir) == []
 
 
 def test_a_repeated_version_is_written_once(table, queue_dir):
@@ -64,7 +92,7 @@ def test_a_repeated_version_is_written_once(table, queue_dir):
     assert len(drain(Queue(queue_dir))) == 10
     save(table(10), queue_dir, txnAppId="nightly", txnVersion=1)
     assert len(Queue(queue_dir)) == 0
-    swept(queue_dir)
+    assert not staged(queue_dir)
 
 
 def test_bytes_priorities_and_delays_are_taken(spark, queue_dir):
@@ -114,7 +142,7 @@ def test_a_body_above_the_limit_of_the_queue_fails_the_job(table, queue_dir):
     with pytest.raises(Exception, match="max_messages=50"):
         save(table(60), queue_dir)
     assert bodies(queue_dir) == []
-    swept(queue_dir)
+    assert not staged(queue_dir)
 
 
 @pytest.mark.root

@@ -6,7 +6,8 @@
 
 Layer: layouts.  Touches: the names above, and BATCH.batch.
 Invariant: with an identity the commit point is the record, without one it is the rename to BATCH.batch. A late
-writer can reach STAGING only, so nothing it does is ever seen.
+writer can reach STAGING only, so nothing it does is ever seen; and it cannot make STAGING, so that nothing it does
+comes back after commit or abort took STAGING away.
 Crash: before the commit point nothing is visible and purge removes the staging; between the record and the rename
 whoever comes next (a repeated write, a purge) does the rename.
 """
@@ -24,11 +25,11 @@ from typing import NamedTuple
 from dirqueue import fs, names
 from dirqueue.clock import seconds
 from dirqueue.errors import QueueError, SettingsError, access_error
-from dirqueue.home import Home
+from dirqueue.home import Home, not_found
 from dirqueue.names import BATCH, PART, STAGING, new_id, new_token
 from dirqueue.settings import Settings
 
-from .publish import SETTLE_SECONDS, SLICE_SIZE, TRIES, remove_tree
+from .publish import SETTLE_SECONDS, SLICE_SIZE, remove_tree
 
 SPARK = ".spark"
 RECORDS = f"{SPARK}/txn"
@@ -46,13 +47,29 @@ class Identity(NamedTuple):
     version: int
 
 
+def begin(home: Home, staging: str | None = None) -> str:
+    """Make the staging directory of a job, once and before its writers begin; return what they call it."""
+    staging = new_id() if staging is None else names.check_id(staging)
+    home.make()
+    try:
+        try:
+            fs.make_directory(f"{staging}.{STAGING}", home.fd)
+        except FileNotFoundError:
+            home.remake()  # RACE: somebody removed the queue
+            fs.make_directory(f"{staging}.{STAGING}", home.fd)
+    except OSError as error:
+        raise access_error(home.path, "put to", error) from error
+    return staging
+
+
 class Writer:
-    """One attempt of one writer: fills parts in a staging directory. Not thread-safe."""
+    """One attempt of one writer: fills parts in a staging directory that begin() made. Not thread-safe."""
 
     def __init__(self, home: Home, settings: Settings, staging: str) -> None:
         self._home = home
         self._sync = settings.sync
-        self._staging = f"{names.check_id(staging)}.{STAGING}"
+        self._job = names.check_id(staging)
+        self._staging = f"{staging}.{STAGING}"
         self._open: dict[int | None, tuple[str, int, int]] = {}
         self._unsettled: list[tuple[str, int]] = []
         #: What was written, as commit() wants it.
@@ -65,13 +82,17 @@ class Writer:
         """Write messages of one priority; nobody sees them before commit()."""
         try:
             self._add(bodies, priority, delays)
+        except FileNotFoundError:
+            # RACE: the job was aborted, or is over: another attempt has won.
+            self.discard()
+            raise _vanished(self._home, self._job) from None
         except OSError as error:
             self.discard()
             raise access_error(self._home.path, "put to", error) from error
 
     def _add(self, bodies: Sequence[bytes], priority: int | None, delays: Sequence[float] | None) -> None:
         home = self._home
-        home.make()
+        home.need()
         flush_each = self._sync and not home.mount.syncfs
         lead = "" if priority is None else str(priority)
         done = 0
@@ -103,18 +124,7 @@ class Writer:
             del self._open[priority]
         name = f"{lead}{new_id()}.{PART}"
         part = f"{self._staging}/{name}"
-        left = TRIES
-        while True:
-            if not self.parts:
-                fs.make_directory(self._staging, home.fd)
-            try:
-                fs.mkdir(part, fs.DIR_MODE, dir_fd=home.fd)
-                break
-            except FileNotFoundError:
-                # RACE: another attempt gave up and removed the staging directory, or the job is over.
-                left -= 1
-                if self.parts or not left:
-                    raise
+        fs.mkdir(part, fs.DIR_MODE, dir_fd=home.fd)
         self.parts.append(name)
         held = self._open[priority] = (part, fs.open(part, fs.DIRECTORY, dir_fd=home.fd), SLICE_SIZE)
         return held
@@ -132,6 +142,9 @@ class Writer:
                     for part in self.parts:
                         home.sync(f"{self._staging}/{part}")
                     home.sync(self._staging)
+        except FileNotFoundError:
+            self.discard()
+            raise _vanished(home, self._job) from None
         except OSError as error:
             self.discard()
             raise access_error(home.path, "put to", error) from error
@@ -143,8 +156,6 @@ class Writer:
         self._close()
         for part in self.parts:
             remove_tree(f"{self._staging}/{part}", self._home.fd)
-        if self.parts:
-            fs.remove_directory(self._staging, self._home.fd)  # the last to give up leaves nothing behind
         self.parts = []
 
     def _close(self) -> None:
@@ -230,10 +241,10 @@ def _assemble(home: Home, settings: Settings, staging: str, parts: Sequence[str]
 
 
 def abort(home: Home, staging: str) -> None:
-    """Remove what writers staged; never what is committed.
+    """Remove what writers staged, and the place for it; never what is committed.
 
     RACE: a writer may still be at it (Spark cancels the tasks of a failed job in its own time). Renamed away first, the
-    directory gets nothing new; a writer that begins after this leaves a part that purge removes when it is stale.
+    directory gets no new parts; a part that is open gets at most what it has room for, and is emptied until it goes.
     """
     if not home.find():
         return
@@ -242,13 +253,19 @@ def abort(home: Home, staging: str) -> None:
         fs.move(f"{names.check_id(staging)}.{STAGING}", taken, home.fd)
     except FileNotFoundError:
         return
-    remove_tree(taken, home.fd)
+    went = 1
+    for _ in range(SLICE_SIZE):
+        before, went = went, remove_tree(taken, home.fd)
+        if not fs.exists(taken, home.fd) or not (before or went):
+            return  # gone; or it cannot be, and purge will meet it
 
 
 def _vanished(home: Home, staging: str) -> QueueError:
+    if home.removed():
+        return not_found(home.path)
     return QueueError(
-        f"cannot put to {home.path!r}: the staged batch {staging} is not there any more (a purge removes what was "
-        f"not written to for the queue's `stale` seconds); nothing became visible, write it again",
+        f"cannot put to {home.path!r}: the staged batch {staging} is not there any more (its job is over, or a purge "
+        f"removed what was not written to for the queue's `stale` seconds); nothing became visible, write it again",
         path=home.path,
     )
 

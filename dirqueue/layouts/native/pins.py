@@ -24,16 +24,7 @@ from dirqueue.clock import seconds
 from dirqueue.errors import LeaseLost, SettingsError, access_error
 from dirqueue.home import Home
 from dirqueue.message import Entry
-from dirqueue.names import (
-    BATCH,
-    DELAYED,
-    LEASED,
-    PART,
-    READY,
-    TIME_DIGITS,
-    UNIQUE_DIGITS,
-    Name,
-)
+from dirqueue.names import BATCH, DELAYED, LEASED, PART, READY, TIME_DIGITS, UNIQUE_DIGITS, Name
 from dirqueue.settings import Settings
 
 from .batch import SPARK
@@ -42,6 +33,7 @@ from .supply import Supply
 
 PINS = f"{SPARK}/pins"
 OWNER = "owner"
+NOTES = (OWNER, f"{OWNER}.new")
 #: Renames at once where each one waits for a server.
 REMOTE_THREADS = 16
 #: A consumer without a note of its owner is one being made, or half given up: it is left alone for so long.
@@ -98,8 +90,10 @@ class Pins:
 
     def forget(self) -> None:
         """Take the consumer off the list, if it holds nothing."""
-        if all(name == OWNER for name in self.names()):
-            fs.discard(f"{self.base}/{OWNER}", self.home.fd)
+        found = self.names()
+        if all(name in NOTES for name in found):
+            for name in found:
+                fs.discard(f"{self.base}/{name}", self.home.fd)
             fs.remove_directory(self.base, self.home.fd)
 
     # --- lots ----------------------------------------------------------------------------------------------
@@ -387,7 +381,8 @@ def release_stale(home: Home, settings: Settings) -> int:
             continue
         pins = Pins(home, settings, consumer)
         # First the owner's note: whoever is late learns it at the next beat, before it pins more.
-        fs.discard(f"{pins.base}/{OWNER}", home.fd)
+        for note in NOTES:
+            fs.discard(f"{pins.base}/{note}", home.fd)
         for name in pins.names():
             if name.endswith(".ack"):
                 pins.finish(name, keep=known.keep)

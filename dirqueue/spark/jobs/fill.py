@@ -14,6 +14,8 @@ from pyspark.sql import functions as f
 from dirqueue.errors import SettingsError
 from dirqueue.spark.opening import open_queue
 
+from .progress import Progress, followed
+
 PUT = ("value", "priority", "delay")
 
 
@@ -37,6 +39,7 @@ def fill(
     app: str | None = None,
     version: int | None = None,
     options: dict[str, str] | None = None,
+    progress: Progress | None = None,
 ) -> Filled:
     """Put one message for each row, all of them visible at once.
 
@@ -48,6 +51,7 @@ def fill(
         app: With `version`, makes a repeated fill do nothing: versions of an app only grow.
         version: See app.
         options: For the reader of the files, e.g. {"header": "true"}.
+        progress: Called with the tasks that are done and all there are, while it runs.
     """
     if (app is None) != (version is None):
         raise SettingsError("app and version go together: give both, or none")
@@ -74,7 +78,8 @@ def fill(
     writer = frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("dirqueue").mode("append")
     if app is not None and version is not None:
         writer = writer.option("txnAppId", app).option("txnVersion", version)
-    writer.save(path)
+    with followed(spark, progress):
+        writer.save(path)
     return Filled(0 if repeated else int(seen.get["rows"]), repeated)
 
 

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from dirqueue.errors import QueueNotFound
 
+from .progress import Progress, followed
+
 
 def find_queues(given: str | os.PathLike[str] | Iterable[str]) -> list[str]:
     """Return the queues meant by paths, patterns and directories that hold queues."""
@@ -37,6 +39,7 @@ def spread(
     schema: str,
     names: list[str],
     tasks: int | None,
+    progress: Progress | None,
 ) -> list[tuple[Any, ...]]:
     """Run `each(path)` for every path on the executors; return all rows."""
     if not paths:
@@ -53,4 +56,5 @@ def spread(
 
     pieces = tasks or min(len(paths), 64)
     frame = spark.createDataFrame([(path,) for path in paths], "path string").repartition(pieces)
-    return [tuple(row) for row in frame.mapInArrow(run, schema).collect()]
+    with followed(spark, progress):
+        return [tuple(row) for row in frame.mapInArrow(run, schema).collect()]

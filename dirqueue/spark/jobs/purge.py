@@ -17,6 +17,7 @@ from dirqueue.layouts.base import Purged
 from dirqueue.queue import Queue
 
 from .finding import find_queues, spread
+from .progress import Progress
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,22 @@ class Cleaned:
 
 
 def purge(
-    spark: SparkSession, queues: str | os.PathLike[str] | Iterable[str], *, tasks: int | None = None
+    spark: SparkSession,
+    queues: str | os.PathLike[str] | Iterable[str],
+    *,
+    tasks: int | None = None,
+    progress: Progress | None = None,
 ) -> Cleaned:
-    """Purge queues: paths, patterns, or directories with queues somewhere under them."""
+    """Purge queues: paths, patterns, or directories with queues somewhere under them.
+
+    Args:
+        tasks: So many tasks; as many as queues, up to 64, if None.
+        progress: Called with the tasks that are done and all there are, while it runs.
+    """
     paths = find_queues(queues)
     names = [*Purged._fields, "path", "error"]
     schema = ", ".join(f"{name} long" for name in Purged._fields) + ", path string, error string"
-    rows = spread(spark, paths, _purge, schema, names, tasks)
+    rows = spread(spark, paths, _purge, schema, names, tasks, progress)
     total = Purged()
     failed = {}
     for row in rows:

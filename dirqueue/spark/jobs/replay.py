@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from dirqueue.spark.opening import open_queue
 
+from .progress import Progress, followed
+
 COLUMNS = (
     "id string, value string, error string, attempts int, priority int, size long, enqueued_at timestamp, "
     "until timestamp, queue string"
@@ -30,7 +32,12 @@ class Replayed:
 
 
 def replay(
-    spark: SparkSession, queue: str | os.PathLike[str], where: str = "true", *, dry_run: bool = False
+    spark: SparkSession,
+    queue: str | os.PathLike[str],
+    where: str = "true",
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> Replayed:
     """Make dead messages ready again, their attempts forgotten.
 
@@ -38,6 +45,7 @@ def replay(
         where: A SQL condition over id, value, error, attempts, priority, size, enqueued_at, until (when it died) and
             queue, e.g. "error LIKE 'Timeout%' AND attempts < 10".
         dry_run: Only count.
+        progress: Called with the tasks that are done and all there are, while it runs.
     """
     path = os.path.abspath(os.fspath(queue))
     open_queue(path)
@@ -49,9 +57,10 @@ def replay(
         .where(where)
         .select("id")
     )
-    if dry_run:
-        return Replayed(int(chosen.count()), 0)
-    rows = chosen.mapInArrow(_redrive(path), "matched long, redriven long").collect()
+    with followed(spark, progress):
+        if dry_run:
+            return Replayed(int(chosen.count()), 0)
+        rows = chosen.mapInArrow(_redrive(path), "matched long, redriven long").collect()
     return Replayed(sum(row[0] for row in rows), sum(row[1] for row in rows))
 
 

@@ -19,6 +19,7 @@ from dirqueue.errors import DirQueueError
 from dirqueue.spark.opening import open_queue
 
 from .finding import find_queues, spread
+from .progress import Progress
 
 STATES = ("ready", "delayed", "leased", "dead", "done")
 #: Reasons are told apart by so many characters of their first line.
@@ -95,10 +96,19 @@ class Report:
 
 
 def report(
-    spark: SparkSession, queues: str | os.PathLike[str] | Iterable[str], *, tasks: int | None = None
+    spark: SparkSession,
+    queues: str | os.PathLike[str] | Iterable[str],
+    *,
+    tasks: int | None = None,
+    progress: Progress | None = None,
 ) -> Report:
-    """Count queues: paths, patterns, or directories with queues somewhere under them."""
-    rows = spread(spark, find_queues(queues), _count, SCHEMA, NAMES, tasks)
+    """Count queues: paths, patterns, or directories with queues somewhere under them.
+
+    Args:
+        tasks: So many tasks; as many as queues, up to 64, if None.
+        progress: Called with the tasks that are done and all there are, while it runs.
+    """
+    rows = spread(spark, find_queues(queues), _count, SCHEMA, NAMES, tasks, progress)
     told = (dict(zip(NAMES, row, strict=True)) for row in rows)
     lines = [Line(**each | {"failures": json.loads(each["failures"])}) for each in told]
     return Report(sorted(lines, key=lambda line: (-line.ready - line.delayed - line.leased, line.queue)))
