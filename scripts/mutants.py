@@ -99,18 +99,25 @@ def mutate(text: str, hunk: Hunk) -> str:
     raise Broken("fits nowhere")
 
 
-def plant(mutant: Mutant, tree: Path) -> None:
-    """Make the changes in a tree; Broken if they do not fit, or leave no Python."""
+def mutated(mutant: Mutant, tree: Path = ROOT) -> dict[str, str]:
+    """Return the files of a tree as the bug makes them; Broken if it does not fit, or leaves no Python."""
+    texts = {}
     for file, hunks in mutant.changes.items():
-        path = tree / file
         try:
-            text = path.read_text()
+            text = (tree / file).read_text()
             for hunk in hunks:
                 text = mutate(text, hunk)
             compile(text, file, "exec")
         except (Broken, OSError, SyntaxError) as error:
             raise Broken(f"{mutant.name}: {file}: {error}") from None
-        path.write_text(text)
+        texts[file] = text
+    return texts
+
+
+def plant(mutant: Mutant, tree: Path) -> None:
+    """Write the bug into a tree."""
+    for file, text in mutated(mutant, tree).items():
+        (tree / file).write_text(text)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Every branch on an errno in the native layout, each reached by the fault that it is for."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -8,7 +9,7 @@ import time
 
 import pytest
 from checker import leftovers, messages, problems
-from failing import FULL, HARD, before, failing, names, of
+from failing import FULL, HARD, before, failing, names, nothing_left_open, of
 from kit import LONG, drain, replaced
 
 from dirqueue import (
@@ -380,6 +381,20 @@ def test_a_body_that_cannot_be_read_counts_as_a_failure_and_dies(make, code):
     (dead,) = queue.peek("dead")
     assert "cannot be read" in dead.error
     assert dead.attempts == 2
+
+
+def test_a_claim_leaves_no_descriptor_open(make):
+    """Nor does one that cannot read the body."""
+    queue = make()
+    for _ in range(20):
+        queue.put(b"x")
+    queue.get(timeout=0).ack()
+    with nothing_left_open():
+        for _ in range(8):
+            queue.get(timeout=0).ack()
+    for code in (errno.EIO, errno.EMFILE):
+        with nothing_left_open(), failing("read", code), contextlib.suppress(QueueAccess):
+            queue.get(timeout=0).ack()
 
 
 def test_a_link_planted_after_the_listing_is_dead_at_once(queue):
