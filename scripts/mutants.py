@@ -88,9 +88,10 @@ def mutate(text: str, hunk: Hunk) -> str:
     for above, below in cuts:
         part = hunk[above : len(hunk) - below]
         old = [line[1:] for line in part if line[0] in "- "]
-        places = (
-            [n for n in range(len(lines) - len(old) + 1) if lines[n : n + len(old)] == old] if old else []
-        )
+        # One line alone may fit where nobody meant it to.
+        if len(old) < 2 or not any(line[0] == " " and line.strip() for line in part):
+            continue
+        places = [n for n in range(len(lines) - len(old) + 1) if lines[n : n + len(old)] == old]
         if len(places) > 1:
             raise Broken("fits in more than one place")
         if places:

@@ -14,6 +14,7 @@ from failing import HARD, before, failing, names, nothing_left_open, of
 from kit import LONG, in_child, replaced, wait_until
 
 from dirqueue import LeaseLost, MessageNotFound, Queue, QueueAccess, fs, lease
+from dirqueue.layouts import base
 from dirqueue.names import PROCESS, micros_of, new_id
 
 
@@ -377,7 +378,17 @@ def test_a_body_that_is_renewed_again_and_again_is_looked_for_so_often_and_no_mo
 
     with pytest.raises(MessageNotFound):
         held.message._at(look)
-    assert len(set(looks)) == lease.RENAMED + 1
+    assert len(set(looks)) == base.RENAMED + 1
+
+
+def test_an_ack_beside_the_first_renewal_uses_the_new_name(queue):
+    """Renewed by another thread between the look at the lease and the unlink: acknowledged under its new name."""
+    queue.put(b"x")
+    held = queue.get(timeout=0)
+    with before("unlink", held.renew, when=of(held.handle)):
+        held.ack()
+    assert held.ended == "acked"
+    assert len(queue) == 0
 
 
 def test_a_renewal_in_trouble_is_tried_again_soon(queue):

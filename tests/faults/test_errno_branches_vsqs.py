@@ -270,7 +270,7 @@ def test_a_renewal_within_one_millisecond_keeps_its_name(make):
     lease = queue.get(timeout=0)
     handle = lease.handle
     with replaced(fs, move=lambda *_: pytest.fail("renamed onto itself")):
-        queue._layout._put_off(lease._held, lease._held.until, "renew")
+        queue._layout._put_off(lease._held, lease._held.ends, "renew")
     assert lease.handle == handle
     lease.ack()
 

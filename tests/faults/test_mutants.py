@@ -82,12 +82,19 @@ def test_a_planted_bug_is_noticed(script, name):
 
 def test_a_patch_that_fits_nowhere_or_twice_is_refused(script):
     """It must not be planted in the wrong place."""
-    text = "a\nb\nc\nb\n"
-    assert script.mutate(text, [" a", "-b", "+x"]) == "a\nx\nc\nb\n"
-    assert script.mutate(text, [" moved", "-a", "+x"]) == "x\nb\nc\nb\n", "context that changed is let go"
-    for hunk, reason in ((["-b", "+x"], "more than one"), ([" q", "-r", "+x"], "nowhere")):
-        with pytest.raises(script.Broken, match=reason):
-            script.mutate(text, hunk)
+    text = "a\nb\nc\na\nb\nd\n"
+    assert script.mutate(text, [" c", "-a", "+x"]) == "a\nb\nc\nx\nb\nd\n"
+    assert script.mutate(text, [" moved", "-b", "+x", " d"]) == "a\nb\nc\na\nx\nd\n", (
+        "some context may change"
+    )
+    wrong = {
+        "more than one": [[" a", "-b", "+x"]],
+        "nowhere": [[" q", "-r", "+x"], [" moved", "-c", "+x"], ["-d", "+x"]],
+    }
+    for reason, hunks in wrong.items():
+        for hunk in hunks:
+            with pytest.raises(script.Broken, match=reason):
+                script.mutate(text, hunk)
 
 
 def test_the_page_names_every_bug(script):
