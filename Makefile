@@ -6,9 +6,11 @@ BIN    := .venv/bin
 # People get a random order and the reasons of skips; CI the order of the files, and one line about what was missing.
 HOW    := $(if $(CI),-r fE -p no:randomly,-r fEs)
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal $(HOW)
+# Tests of one process: what is covered only in children that are killed, or by luck, counts for nothing.
+COVERING := $(addprefix tests/,unit conformance crash races layouts compat batches) $(wildcard tests/faults/test_errno_*.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-all test-spark check format bench bench-quick campaign soak mutants clean
+.PHONY: help demo test test-all test-spark check format bench bench-quick campaign soak mutants coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +52,9 @@ soak: .venv/.test ## producers, consumers, a purger and a killer: make soak HOUR
 
 mutants: .venv/.test ## break the code on purpose; the tests must notice
 	$(BIN)/python scripts/mutants.py
+
+coverage: .venv/.test ## every branch of the layouts and what they stand on is run; fails below 100 %
+	@$(BIN)/coverage erase && $(BIN)/coverage run -m pytest -n 0 -q -p no:randomly -m 'not slow and not spark' $(COVERING) && $(BIN)/coverage combine -q && $(BIN)/coverage report
 
 clean: ## remove what the other targets made
 	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build

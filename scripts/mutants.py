@@ -88,9 +88,10 @@ def mutate(text: str, hunk: Hunk) -> str:
     for above, below in cuts:
         part = hunk[above : len(hunk) - below]
         old = [line[1:] for line in part if line[0] in "- "]
-        places = (
-            [n for n in range(len(lines) - len(old) + 1) if lines[n : n + len(old)] == old] if old else []
-        )
+        # One line alone may fit where nobody meant it to.
+        if len(old) < 2 or not any(line[0] == " " and line.strip() for line in part):
+            continue
+        places = [n for n in range(len(lines) - len(old) + 1) if lines[n : n + len(old)] == old]
         if len(places) > 1:
             raise Broken("fits in more than one place")
         if places:
@@ -99,18 +100,25 @@ def mutate(text: str, hunk: Hunk) -> str:
     raise Broken("fits nowhere")
 
 
-def plant(mutant: Mutant, tree: Path) -> None:
-    """Make the changes in a tree; Broken if they do not fit, or leave no Python."""
+def mutated(mutant: Mutant, tree: Path = ROOT) -> dict[str, str]:
+    """Return the files of a tree as the bug makes them; Broken if it does not fit, or leaves no Python."""
+    texts = {}
     for file, hunks in mutant.changes.items():
-        path = tree / file
         try:
-            text = path.read_text()
+            text = (tree / file).read_text()
             for hunk in hunks:
                 text = mutate(text, hunk)
             compile(text, file, "exec")
         except (Broken, OSError, SyntaxError) as error:
             raise Broken(f"{mutant.name}: {file}: {error}") from None
-        path.write_text(text)
+        texts[file] = text
+    return texts
+
+
+def plant(mutant: Mutant, tree: Path) -> None:
+    """Write the bug into a tree."""
+    for file, text in mutated(mutant, tree).items():
+        (tree / file).write_text(text)
 
 
 @contextlib.contextmanager

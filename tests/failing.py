@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import os
 
 from dirqueue import fs
@@ -80,3 +81,27 @@ def names(codes):
     import pytest
 
     return [pytest.param(code, id=errno.errorcode[code]) for code in codes]
+
+
+def _open():
+    """Return the descriptors that are open, without opening one."""
+    found = set()
+    for number in range(1024):
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            found.add(number)
+    return found
+
+
+@contextlib.contextmanager
+def nothing_left_open():
+    """Fail if a descriptor that was opened inside is still open at the end."""
+    gc.collect()
+    gc.disable()  # what earlier tests left to the collector must not be closed in between, nor its number used again
+    try:
+        before_ = _open()
+        yield
+        left = _open() - before_
+    finally:
+        gc.enable()
+    assert not left, [os.readlink(f"/proc/self/fd/{number}") for number in left]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import threading
+from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from typing import BinaryIO, ClassVar, Self, cast
@@ -43,8 +44,8 @@ class Foreign:
     def _self(self: Self) -> Layout:
         return cast("Layout", self)
 
-    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str: ...
 
     def put_many(
         self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None

@@ -242,8 +242,10 @@ class Vsqs(Foreign):
         held = Held(id, place, now, until, 1, place[len(id) + 1 :])
         try:
             file = fs.open(place, fs.READ, dir_fd=fd)
-            data = fs.read(file, fs.CHUNK)
-            fs.close(file)
+            try:
+                data = fs.read(file, fs.CHUNK)
+            finally:
+                fs.close(file)
         except FileNotFoundError:
             return None  # RACE: our lease was over before we opened it
         if len(data) < fs.CHUNK:

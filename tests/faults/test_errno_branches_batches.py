@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from checker import leftovers
-from failing import FULL, HARD, before, failing, names, of
+from failing import FULL, HARD, before, failing, names, nothing_left_open, of
 from kit import LONG, drain, replaced
 
 from dirqueue import LeaseLost, Queue, QueueAccess, QueueError, SettingsError, fs, mounts
@@ -68,11 +68,9 @@ def durable(queue_dir):
 @pytest.mark.parametrize("call", ["mkdir", "open", "write"])
 def test_a_writer_that_fails_takes_its_part_away(bench, call, code):
     """Whichever call fails: one error with its errno, nothing left, no descriptor open."""
-    before_ = len(os.listdir("/proc/self/fd"))
-    with failing(call, code), pytest.raises(QueueAccess) as caught:
+    with nothing_left_open(), failing(call, code), pytest.raises(QueueAccess) as caught:
         bench.writer().add([b"x"])
     assert caught.value.errno == code
-    assert len(os.listdir("/proc/self/fd")) == before_
     assert [each for each in leftovers(bench.path) if os.listdir(each)] == []
     bench.commit(bench.write(b"good"))
     assert drain(bench.queue) == [b"good"]

@@ -1,5 +1,6 @@
 """Every branch on an errno in the native layout, each reached by the fault that it is for."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -8,7 +9,7 @@ import time
 
 import pytest
 from checker import leftovers, messages, problems
-from failing import FULL, HARD, before, failing, names, of
+from failing import FULL, HARD, before, failing, names, nothing_left_open, of
 from kit import LONG, drain, replaced
 
 from dirqueue import (
@@ -326,7 +327,55 @@ def test_a_claim_on_a_disk_that_stays_full_says_so(queue, code):
 
 def test_a_hint_that_is_no_name_of_ours_is_passed_over(queue):
     """Whatever a snapshot holds, nothing that cannot be parsed reaches a path."""
-    assert queue._layout._take("", "../precious", 0, 1.0) is None
+    queue._layout._cursor.row = ("", ["../precious"])
+    queue._layout._cursor.expires = 1 << 62
+    assert drain(queue) == [b"one"]
+
+
+def test_a_name_that_another_thread_takes_from_the_snapshot_is_passed_over(queue):
+    """Between the look at the row and the pop."""
+
+    class Row(list):
+        def pop(self):
+            self.clear()
+            return super().pop()
+
+    queue._layout._cursor.row = ("", Row(["1700000000000000000000001"]))
+    queue._layout._cursor.expires = 1 << 62
+    assert drain(queue) == [b"one"]
+
+
+def test_a_claim_that_was_stopped_for_most_of_its_lease_is_renewed(queue):
+    """Its holder gets the whole time; if somebody has taken the message meanwhile, it is theirs."""
+    first = []
+
+    def stop():
+        first.extend(held_names(queue))
+        time.sleep(0.02)
+
+    with before("open", stop, when=lambda path, *_, **__: path.count(".") == 3):
+        lease = queue.get(timeout=0, lease=0.03)
+    assert first != [lease.handle]
+    assert held_names(queue) == [lease.handle]
+    lease.release()
+    other, taken = Queue(queue.path, sync=False, margin=0), []
+
+    def stop_and_steal():
+        time.sleep(0.02)
+        taken.append(steal(queue, other))
+
+    real = fs.read
+
+    def read(fd, size):
+        data = real(fd, size)
+        fs.read = real
+        stop_and_steal()
+        return data
+
+    with replaced(fs, read=read), pytest.raises(Empty):
+        queue.get(timeout=0, lease=0.03)
+    taken[0].ack()
+    assert held_names(queue) == []
 
 
 @pytest.mark.parametrize("code", names(HARD))
@@ -380,6 +429,20 @@ def test_a_body_that_cannot_be_read_counts_as_a_failure_and_dies(make, code):
     (dead,) = queue.peek("dead")
     assert "cannot be read" in dead.error
     assert dead.attempts == 2
+
+
+def test_a_claim_leaves_no_descriptor_open(make):
+    """Nor does one that cannot read the body."""
+    queue = make()
+    for _ in range(20):
+        queue.put(b"x")
+    queue.get(timeout=0).ack()
+    with nothing_left_open():
+        for _ in range(8):
+            queue.get(timeout=0).ack()
+    for code in (errno.EIO, errno.EMFILE):
+        with nothing_left_open(), failing("read", code), contextlib.suppress(QueueAccess):
+            queue.get(timeout=0).ack()
 
 
 def test_a_link_planted_after_the_listing_is_dead_at_once(queue):
