@@ -136,8 +136,8 @@ class SimpleStore(Store):
     def take(self, name: str, fresh_ns: int, shift_ns: int = 0) -> Taken | None:
         """Lock an element and read it; return the time of the lock and the data, or None if we cannot have it.
 
-        A file whose time is younger than `fresh_ns` needs no touch. `shift_ns` moves the time of the lock, so that others
-        honour it for longer or shorter than they would. Data that is too long to be read with the lock is None.
+        A file whose time is younger than `fresh_ns` needs no touch. `shift_ns` moves the time of the lock, so that
+        others honour it for longer or shorter than they would. Data that is too long to be read with it is None.
         """
         top = self.home.fd
         try:
