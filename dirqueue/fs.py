@@ -144,12 +144,12 @@ def _write_on(fd: int, rest: memoryview) -> int:
     return more
 
 
-def read_file(name: str, dir_fd: int) -> bytes:
-    """Return the whole file, however long."""
+def read_file(name: str, dir_fd: int, guess: int = CHUNK) -> bytes:
+    """Return the whole file, however long; in one read if it is shorter than `guess`."""
     fd = open(name, READ, dir_fd=dir_fd)
     try:
-        data = read(fd, CHUNK)
-        if len(data) == CHUNK:
+        data = read(fd, guess)
+        if len(data) == guess:
             pieces = [data]
             while data := read(fd, 16 * CHUNK):
                 pieces.append(data)
@@ -280,6 +280,14 @@ def remove_directory(name: str, dir_fd: int) -> bool:
             return False
         raise
     return True
+
+
+def remove_quietly(name: str, dir_fd: int) -> None:
+    """Remove an empty directory of ours while tidying up: an error leaves it to the next purge."""
+    try:
+        rmdir(name, dir_fd=dir_fd)
+    except OSError:
+        pass
 
 
 def sync_directory(name: str, dir_fd: int) -> None:

@@ -46,7 +46,8 @@ class Cursor:
         #: Names in a row that somebody else had.
         self.misses = 0
         self._directories: list[str] = []
-        self._expires = 0
+        #: Until when what is known is taken for granted.
+        self.expires = 0
         self._skipped = ""
         self._here = ""
         self._not_before: dict[str, int] = {}
@@ -56,7 +57,7 @@ class Cursor:
 
     def fill(self, now: int) -> bool:
         """Make `run` the names to try next; False if there is nothing to claim."""
-        if now < self._expires:
+        if now < self.expires:
             if self.run or self._next(now):
                 return True
             if self._skipped:
@@ -79,7 +80,7 @@ class Cursor:
         if len(self._still) > len(self._directories) + REMEMBERED:
             self._still.clear()
         found = self._next(now)
-        self._expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * (time.monotonic() - began)))
+        self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * (time.monotonic() - began)))
         return found
 
     def _next(self, now: int) -> bool:
@@ -173,5 +174,5 @@ class Cursor:
 
     def refresh(self) -> None:
         """Look again before the next claim."""
-        self._expires = 0
+        self.expires = 0
         self._still.clear()

@@ -67,6 +67,7 @@ class DirqLayout(Foreign):
 
     def __init__(self, home: Home, settings: Settings) -> None:
         super().__init__(home, settings)
+        self._lease_seconds = settings.lease
         self._lease = seconds(settings.lease)
         self._honoured = self._lease + seconds(settings.margin)
 
@@ -84,31 +85,44 @@ class DirqLayout(Foreign):
         if home.fd < 0 and not home.find():
             return None
         now = home.clock.now()
-        shift = seconds(seconds_) - self._lease
-        lock, cursor = self._lock, self._cursor
+        shift = 0 if seconds_ == self._lease_seconds else seconds(seconds_) - self._lease
+        cursor, take = self._cursor, self._take
         try:
             for _ in range(LOOKS):
-                lock.acquire()
                 try:
-                    if not cursor.fill(now):
-                        if not self._made_again():
-                            return None
-                        cursor.refresh()
-                        continue
-                    name = cursor.run.pop()
-                finally:
-                    lock.release()
-                held = self._take(name, now, shift)
+                    # RACE: threads share the cursor. What is known they take without its lock: to pop is one step.
+                    name = cursor.run.pop() if now < cursor.expires else self._look_again(now)
+                except IndexError:
+                    name = self._look_again(now)
+                if not name:
+                    return None
+                held = take(name, now, shift)
                 if held is not None:
                     cursor.misses = 0
                     return held
-                cursor.missed()
+                with self._lock:
+                    cursor.missed()
         except FileNotFoundError:
             home.reopen()  # the whole queue was removed; there may be another one at its path by now
             cursor.refresh()
         except OSError as error:
             raise self._failed("claim from", error) from error
         return None
+
+    def _look_again(self, now: int) -> str:
+        """Return a name to try, of the next directory or a new look; empty if there is none."""
+        cursor = self._cursor
+        with self._lock:
+            for _ in range(LOOKS):
+                if cursor.fill(now):
+                    try:
+                        return cursor.run.pop()
+                    except IndexError:
+                        continue  # RACE: a thread that needed no lock took the last one
+                if not self._made_again():
+                    break
+                cursor.refresh()
+        return ""
 
     def _take(self, name: str, now: int, shift: int) -> Held | None:
         """Lock one element and read it; None if we cannot have it."""

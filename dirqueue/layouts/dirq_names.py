@@ -41,7 +41,7 @@ def element(digit: str) -> str:
             now = _last + 1
         _last = now
     seconds, micros = divmod(now, 1_000_000)
-    return f"{seconds:08x}{micros:05x}{digit}"
+    return "%013x%s" % ((seconds << 20) + micros, digit)  # noqa: UP031 - five digits are 20 bits; this is the fastest
 
 
 def digit(wanted: int | None = None) -> str:

@@ -24,6 +24,7 @@ from dirqueue.layouts.dirq_layout import DirqLayout
 from dirqueue.layouts.dirq_simple import check_file
 from dirqueue.layouts.dirq_store import GRACE
 from dirqueue.layouts.foreign import moved_on
+from dirqueue.layouts.normal_spares import Spares
 from dirqueue.layouts.normal_store import OBSOLETE, TEMPORARY, NormalStore
 from dirqueue.layouts.schema import DEFAULT, Schema
 from dirqueue.message import Entry
@@ -47,7 +48,8 @@ class DirqNormal(DirqLayout):
         self.store = self._locks = NormalStore(home, sync=settings.sync, maxelts=settings.maxelts)
         self.store.grace = GRACE
         self.store.keys = tuple(self.schema.types)
-        self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
+        self._cursor = cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
+        self.store.spares = self._spares = Spares(home, lambda: bool(cursor.run))
 
     def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
         files = self._files(data)
@@ -83,6 +85,16 @@ class DirqNormal(DirqLayout):
         return name
 
     # --- consumers -----------------------------------------------------------------------------------------
+
+    def claim(self, seconds_: float) -> Held | None:
+        held = super().claim(seconds_)
+        if held is None:
+            self._spares.drop()
+        return held
+
+    def close(self) -> None:
+        self._spares.drop()
+        super().close()
 
     def _take(self, name: str, now: int, shift: int) -> Held | None:
         store = self.store

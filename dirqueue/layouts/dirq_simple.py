@@ -70,19 +70,9 @@ class DirqSimple(DirqLayout):
             taken = self.store.take(name, self._fresh_ns, shift * 1000)
         if taken is None:
             return None
-        fd, facts = taken
-        try:
-            data = fs.read(fd, fs.CHUNK)
-        except OSError:
-            self.store.unlock(name)
-            raise
-        finally:
-            fs.close(fd)
-        time_ns = facts.st_mtime_ns
-        held = Held(name, f"{name}@{time_ns}", now, time_ns // 1000 + self._lease, 1, str(time_ns))
-        if len(data) < fs.CHUNK:
-            held.fill(data)
-        return held
+        time_ns = taken[0]
+        token = str(time_ns)
+        return Held(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, token, taken[1])
 
     def ack(self, held: Held) -> None:
         """As in dirq_layout.py, in one piece: it is done for every message."""
@@ -145,10 +135,8 @@ class DirqSimple(DirqLayout):
         self._unclaimed(entry)
         self._open()
         try:
-            taken = self.store.take(entry.id, self._fresh_ns)
-            if taken is None:
+            if self.store.lock(entry.id, self._fresh_ns) is None:
                 raise moved_on(entry.id)
-            fs.close(taken[0])
             self.store.remove(entry.id)
             if self.store.sync:
                 self._sync(entry.id)

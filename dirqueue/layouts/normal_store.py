@@ -17,20 +17,23 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from dirqueue import fs
 from dirqueue.home import Home
 from dirqueue.layouts.dirq_names import DIRECTORY, element, elements
 from dirqueue.layouts.dirq_store import TRIES, Store, taken
+from dirqueue.layouts.normal_spares import Spares
 from dirqueue.layouts.schema import KEY, LOCKED
 
 TEMPORARY, OBSOLETE = "temporary", "obsolete"
 FIRST = "00000000"
 #: How many adds, and for how many seconds, the directory chosen for them is taken for granted.
-TRUST_ADDS = 64
+TRUST_ADDS = 256
 TRUST_SECONDS = 1.0
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+#: The files of an element: what each is to hold, or the path of a file to give that name to.
+Pieces = Mapping[str, bytes | str]
 
 
 class NormalStore(Store):
@@ -43,6 +46,8 @@ class NormalStore(Store):
         self.maxelts = maxelts
         #: Files that elements are known to have: removed without a listing.
         self.keys: tuple[str, ...] = ()
+        #: Emptied elements to make locks of, for who removes one element after the other.
+        self.spares: Spares | None = None
         self._where = ""
         self._room = 0
         self._until = 0.0
@@ -58,28 +63,17 @@ class NormalStore(Store):
 
     def add(self, files: dict[str, bytes]) -> str:
         """Write one element; return its name."""
-
-        def write(staging: str) -> None:
-            for key, data in files.items():
-                fs.create(f"{staging}/{key}", data, self.home.fd, sync=self.sync)
-                if self.umask is not None:
-                    self._chmod(f"{staging}/{key}", fs.FILE_MODE)
-
-        return self._add(write)
+        return self._add(files)
 
     def add_file(self, key: str, source: str) -> str:
         """Add an element whose one piece is a file of the same filesystem; the file stays, as a second name of it."""
+        return self._add({key: source})
 
-        def link(staging: str) -> None:
-            fs.link(source, f"{staging}/{key}", dst_dir_fd=self.home.fd, follow_symlinks=False)
-
-        return self._add(link)
-
-    def _add(self, write: Callable[[str], None]) -> str:
+    def _add(self, pieces: Pieces) -> str:
         if self.home.fd < 0:
             self.make()
         for _ in range(TRIES):
-            staging = self._stage(write)
+            staging = self._stage(pieces)
             if staging is None:
                 continue
             try:
@@ -91,12 +85,12 @@ class NormalStore(Store):
                 return name
         raise taken()
 
-    def _stage(self, write: Callable[[str], None]) -> str | None:
+    def _stage(self, pieces: Pieces) -> str | None:
         """Write the files where nobody reads; None if the directory was taken away under us."""
-        home = self.home
+        home, fd, sync = self.home, self.home.fd, self.sync
         staging = f"{TEMPORARY}/{element(self.digit)}"
         try:
-            fs.mkdir(staging, fs.DIR_MODE, dir_fd=home.fd)
+            fs.mkdir(staging, fs.DIR_MODE, dir_fd=fd)
         except FileExistsError:
             return None
         except FileNotFoundError:
@@ -104,10 +98,16 @@ class NormalStore(Store):
             self.make()
             return None
         try:
-            if self.umask is not None:
-                self._chmod(staging, fs.DIR_MODE)
-            write(staging)
-            if self.sync:
+            for key, data in pieces.items():
+                name = f"{staging}/{key}"
+                if isinstance(data, str):
+                    fs.link(data, name, dst_dir_fd=fd, follow_symlinks=False)
+                else:
+                    fs.fill(fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=fd), name, data, fd, sync=sync)
+                if self.umask is not None:
+                    self._chmod(name, fs.FILE_MODE)
+            self._chmod(staging, fs.DIR_MODE)
+            if sync:
                 home.sync(staging)
         except FileNotFoundError:
             # COMPAT: the purge of Python's dirq removes what is in here at any age, as long as it is empty.
@@ -152,11 +152,8 @@ class NormalStore(Store):
             where = f"{int(where, 16) + 1:08x}" if found else where
             self.make_directory(where)
             room = self.maxelts
-        self._where, self._room, self._until = (
-            where,
-            min(room, TRUST_ADDS) - 1,
-            time.monotonic() + TRUST_SECONDS,
-        )
+        self._where, self._room = where, min(room, TRUST_ADDS) - 1
+        self._until = time.monotonic() + TRUST_SECONDS
         return where
 
     def _entries(self, where: str) -> int:
@@ -171,14 +168,16 @@ class NormalStore(Store):
 
     def take(self, name: str) -> str | None:
         """Lock an element; return the token of the lock, or None if we cannot have it."""
-        lock = f"{name}/{LOCKED}"
+        fd, lock = self.home.fd, f"{name}/{LOCKED}"
         try:
-            fs.mkdir(lock, fs.DIR_MODE, dir_fd=self.home.fd)
-            if self.umask is not None:
-                self._chmod(lock, fs.DIR_MODE)
+            if self.spares is None or not self.spares.become(lock):
+                fs.mkdir(lock, fs.DIR_MODE, dir_fd=fd)
+                if self.umask is not None:
+                    self._chmod(lock, fs.DIR_MODE)
+            facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
             return None
-        return self.token(name)
+        return f"{facts.st_ino}-{facts.st_mtime_ns}"
 
     def token(self, name: str) -> str | None:
         """Return what tells the lock that is there from any other; None if there is none."""
@@ -310,7 +309,8 @@ class NormalStore(Store):
             for key in keys:
                 fs.unlink(f"{directory}/{key}", dir_fd=fd)
             fs.rmdir(f"{directory}/{LOCKED}", dir_fd=fd)
-            fs.rmdir(directory, dir_fd=fd)
+            if not keys or self.spares is None or not self.spares.keep(directory):
+                fs.rmdir(directory, dir_fd=fd)
             return True
         except OSError:
             pass  # a piece that is optional, an element without a lock, or somebody else at it

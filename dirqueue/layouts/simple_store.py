@@ -28,6 +28,12 @@ from dirqueue.layouts.dirq_store import TRIES, Store, taken
 #: holds the lock still holds it. Microseconds, because some filesystems keep no more.
 TRYING_NS = 123_456_000
 SECOND_NS = 1_000_000_000
+#: What a file's mode says of its kind.
+KIND, FILE = 0o170000, stat.S_IFREG
+
+
+#: The time of a lock in nanoseconds, and what the element holds.
+Taken = tuple[int, bytes | None]
 
 
 class SimpleStore(Store):
@@ -127,11 +133,11 @@ class SimpleStore(Store):
 
     # --- locking -------------------------------------------------------------------------------------------
 
-    def take(self, name: str, fresh_ns: int, shift_ns: int = 0) -> tuple[int, os.stat_result] | None:
-        """Lock an element; return a descriptor to read it and the facts at that moment, or None if we cannot have it.
+    def take(self, name: str, fresh_ns: int, shift_ns: int = 0) -> Taken | None:
+        """Lock an element and read it; return the time of the lock and the data, or None if we cannot have it.
 
         A file whose time is younger than `fresh_ns` needs no touch. `shift_ns` moves the time of the lock, so that
-        others honour it for longer or shorter than they would.
+        others honour it for longer or shorter than they would. Data that is too long to be read with it is None.
         """
         top = self.home.fd
         try:
@@ -144,10 +150,11 @@ class SimpleStore(Store):
             raise
         try:
             facts = fs.fstat(fd)
-            if not stat.S_ISREG(facts.st_mode) or (facts.st_nlink > 1 and fs.exists(name + LOCK, top)):
-                fs.close(fd)
+            time_ns = facts.st_mtime_ns
+            # RACE: judged now, not when the claim began: if others found it old meanwhile, their touch is not ours.
+            old = time_ns < time.time_ns() - fresh_ns
+            if facts.st_mode & KIND != FILE or (facts.st_nlink > 1 and fs.exists(name + LOCK, top)):
                 return None
-            old = not fresh_ns or facts.st_mtime_ns < time.time_ns() - fresh_ns
             if old:
                 # RACE: a purge that sees our link with the element's old time would take it away at once (all dirq
                 # implementations link first and touch later), so the touch comes first.
@@ -155,14 +162,32 @@ class SimpleStore(Store):
             try:
                 fs.link(name, name + LOCK, src_dir_fd=top, dst_dir_fd=top, follow_symlinks=False)
             except (FileExistsError, FileNotFoundError):
-                fs.close(fd)
                 return None
             if old or shift_ns:
-                facts = self._touch(fd, shift_ns)
-        except BaseException:
+                time_ns = self._touch(fd, shift_ns)
+            return time_ns, self._read(fd, name, facts.st_size)
+        finally:
             fs.close(fd)
+
+    def _read(self, fd: int, name: str, size: int) -> bytes | None:
+        """Return the data of an element that we have locked, or None if it is long; an error gives the lock back."""
+        try:
+            return fs.read(fd, size) if size < fs.CHUNK else None
+        except OSError:
+            self.unlock(name)
             raise
-        return fd, facts
+
+    def lock(self, name: str, fresh_ns: int) -> int | None:
+        """Lock an element without reading it; return the time of the lock, or None if we cannot have it."""
+        top = self.home.fd
+        try:
+            facts = fs.stat(name, dir_fd=top, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if facts.st_mode & KIND == FILE and facts.st_mtime_ns >= time.time_ns() - fresh_ns:
+            return facts.st_mtime_ns if self._link(name) else None
+        taken = self.take(name, fresh_ns)
+        return None if taken is None else taken[0]
 
     def _link(self, name: str) -> bool:
         fd = self.home.fd
@@ -179,8 +204,8 @@ class SimpleStore(Store):
         except PermissionError:
             fs.utime(fd)  # not our file: only "now" is allowed, and only if we may write to it
 
-    def _touch(self, fd: int, shift_ns: int) -> os.stat_result:
-        """Set the time of the lock that we have; return the facts as they are then."""
+    def _touch(self, fd: int, shift_ns: int) -> int:
+        """Set the time of the lock that we have; return what it is then, in nanoseconds."""
         if shift_ns:
             when = time.time_ns() + shift_ns
             try:
@@ -189,12 +214,12 @@ class SimpleStore(Store):
                 fs.utime(fd)
         else:
             fs.utime(fd)
-        facts = fs.fstat(fd)
+        time_ns = fs.fstat(fd).st_mtime_ns
         if self.home.mount.remote and not shift_ns:
-            self.home.learn(facts.st_mtime_ns)
-        return facts
+            self.home.learn(time_ns)
+        return time_ns
 
-    def steal(self, name: str, limit_ns: int, shift_ns: int = 0) -> tuple[int, os.stat_result] | None:
+    def steal(self, name: str, limit_ns: int, shift_ns: int = 0) -> Taken | None:
         """Take over a lock whose time is before the limit; as `take`."""
         spare = self.break_lock(name, limit_ns)
         if spare is None:
@@ -207,17 +232,12 @@ class SimpleStore(Store):
             return None
         try:
             self._touch_trying(fd)
-            # RACE: between the two names somebody else may have locked it.
-            facts = self._touch(fd, shift_ns) if self._link(name) else None
-        except BaseException:
-            fs.close(fd)
-            raise
+            if not self._link(name):
+                return None  # RACE: between the two names somebody else locked it
+            return self._touch(fd, shift_ns), self._read(fd, name, fs.fstat(fd).st_size)
         finally:
-            fs.discard(spare, home.fd)
-        if facts is None:
             fs.close(fd)
-            return None
-        return fd, facts
+            fs.discard(spare, home.fd)
 
     def break_lock(self, name: str, limit_ns: int) -> str | None:
         """Take a stale lock away; return the name that it has now, or None if it was not stale after all.
@@ -270,11 +290,11 @@ class SimpleStore(Store):
         except FileNotFoundError:
             return None
         try:
-            facts = self._touch(fd, shift_ns)
+            time_ns = self._touch(fd, shift_ns)
         finally:
             fs.close(fd)
         # RACE: a lock that was taken away while we touched it is nobody's.
-        return (str(facts.st_mtime_ns), facts.st_mtime_ns // 1000) if self.facts(name) else None
+        return (str(time_ns), time_ns // 1000) if self.facts(name) else None
 
     def unlock(self, name: str) -> bool:
         """Take the lock away; whether there was one."""

@@ -17,6 +17,8 @@ TEMPORARY_SUFFIX = TEMPORARY
 LOCKED_SUFFIX = LOCK
 #: An element written so many nanoseconds ago is locked without a touch: its own time is as good.
 FRESH_NS = 30 * 10**9
+#: Most elements are shorter than this: to make room for more takes longer than to read them.
+SHORT = 4096
 
 
 class QueueSimple(QueueBase):
@@ -67,7 +69,7 @@ class QueueSimple(QueueBase):
 
     def get(self, name: str) -> bytes:
         """Return the data of a locked element."""
-        return fs.read_file(self._checked(name) + LOCK, self._store.home.fd)
+        return fs.read_file(self._checked(name) + LOCK, self._store.home.fd, SHORT)
 
     get_ref = get
 
@@ -77,14 +79,12 @@ class QueueSimple(QueueBase):
 
     def lock(self, name: str, permissive: bool = True) -> bool:
         """Lock an element; False, or with permissive=False an OSError, if somebody has it or it is gone."""
-        taken = self._store.take(self._checked(name), FRESH_NS)
-        if taken is None:
+        time_ns = self._store.lock(self._checked(name), FRESH_NS)
+        if time_ns is None:
             if permissive:
                 return False
             raise refused(name, there=fs.exists(name, self._store.home.fd))
-        fd, facts = taken
-        fs.close(fd)
-        self._tokens[name] = str(facts.st_mtime_ns)
+        self._tokens[name] = str(time_ns)
         return True
 
     def unlock(self, name: str, permissive: bool = False) -> bool:

@@ -1,0 +1,68 @@
+"""Emptied elements of dirq-normal, used again as locks.
+
+Layer: layouts.  Touches: empty directories in obsolete/ that this process put there.
+Invariant: a lock is still made by one call that fails if there is one, and is an empty directory as dirq makes it.
+Crash: leaves an empty directory in obsolete/, which every purge removes.
+
+To remove a directory and to make the next one are the dearest calls there are on a filesystem with a journal. Who has
+just removed an element and locks the next one can rename the emptied directory of the first to the lock of the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from dirqueue import fs
+from dirqueue.home import Home
+
+#: How many are kept: about as many as there are threads at work.
+KEPT = 8
+
+
+class Spares:
+    """The emptied directories of one queue object."""
+
+    def __init__(self, home: Home, more: Callable[[], bool]) -> None:
+        self._home = home
+        #: Whether there are elements at hand to be locked next.
+        self._more = more
+        self._names: list[str] = []
+
+    def __del__(self) -> None:
+        with contextlib.suppress(BaseException):  # whatever it is, nobody is left to tell
+            self.drop()
+
+    def keep(self, name: str) -> bool:
+        """Keep an emptied directory; False if there is no use for it."""
+        # NFS: there is no rename that refuses to replace, and a plain one replaces the lock that somebody else has.
+        if self._home.mount.remote or len(self._names) >= KEPT or not self._more():
+            return False
+        self._names.append(name)
+        return True
+
+    def become(self, lock: str) -> bool:
+        """Make a kept directory the lock of that name; False if there is none left. FileExistsError if it is locked."""
+        try:
+            name = self._names.pop()
+        except IndexError:
+            return False
+        try:
+            fs.rename_noreplace(name, lock, self._home.fd)
+        except FileExistsError:
+            self._names.append(name)
+            raise
+        except (OSError, NotImplementedError):
+            # COMPAT: the purge of Python's dirq removes it at any age. Or it is the element that is gone.
+            fs.remove_quietly(name, self._home.fd)
+            return False
+        return True
+
+    def drop(self) -> None:
+        """Remove them all."""
+        while self._names:
+            try:
+                name = self._names.pop()
+            except IndexError:
+                return  # RACE: another thread took the last one
+            fs.remove_quietly(name, self._home.fd)
