@@ -146,6 +146,7 @@ class Lease(Generic[T]):
         self._end("renew", "", duration)
 
     def _guard(self) -> None:
+        """From now on no end of this lease comes between the steps of a renewal."""
         with MAKING:
             if self._lock is None:
                 self._lock = threading.Lock()
@@ -184,7 +185,6 @@ class Lease(Generic[T]):
     # --- with ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Message[T]:
-        self._guard()
         RENEWER.watch(self)
         return self.message
 
@@ -240,6 +240,7 @@ class Renewer:
 
     def watch(self, lease: Lease[Any], after: float | None = None) -> None:
         """Renew the lease in time, until it is forgotten."""
+        lease._guard()  # noqa: SLF001 - its other half
         when = time.monotonic() + (lease.seconds * RENEW_AT if after is None else after)
         with self._changed:
             if self._thread is None:
