@@ -9,8 +9,8 @@ from checker import leftovers
 from failing import FULL, HARD, before, failing, names, nothing_left_open, of
 from kit import LONG, drain, replaced
 
-from dirqueue import LeaseLost, Queue, QueueAccess, QueueError, SettingsError, fs, mounts
-from dirqueue.layouts.native import batch, pins, publish
+from dirqueue import LeaseLost, Queue, QueueAccess, QueueError, QueueNotFound, SettingsError, fs, mounts
+from dirqueue.layouts.native import batch, pins
 from dirqueue.layouts.native.batch import Identity
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
@@ -24,11 +24,15 @@ class Bench:
         self.queue = Queue(path, **{"sync": False, "margin": 0, "lease": LONG, **settings})
         self.path = path
         self.home, self.settings = self.queue._layout.home, self.queue.settings
-        self.home.make()
-        self.staging = new_id()
+        self.staging = batch.begin(self.home)
 
     def writer(self):
+        batch.begin(self.home, self.staging)
         return batch.Writer(self.home, self.settings, self.staging)
+
+    def staged(self):
+        """Return what writers have left in staging directories."""
+        return [name for each in leftovers(self.path) for name in os.listdir(each)]
 
     def write(self, *bodies):
         writer = self.writer()
@@ -68,10 +72,11 @@ def durable(queue_dir):
 @pytest.mark.parametrize("call", ["mkdir", "open", "write"])
 def test_a_writer_that_fails_takes_its_part_away(bench, call, code):
     """Whichever call fails: one error with its errno, nothing left, no descriptor open."""
+    writer = bench.writer()
     with nothing_left_open(), failing(call, code), pytest.raises(QueueAccess) as caught:
-        bench.writer().add([b"x"])
+        writer.add([b"x"])
     assert caught.value.errno == code
-    assert [each for each in leftovers(bench.path) if os.listdir(each)] == []
+    assert bench.staged() == []
     bench.commit(bench.write(b"good"))
     assert drain(bench.queue) == [b"good"]
 
@@ -84,19 +89,51 @@ def test_a_writer_that_cannot_flush_takes_its_parts_away(durable, whole):
     writer.add([b"x"])
     with failing("syncfs" if whole else "fsync", errno.EIO), pytest.raises(QueueAccess):
         writer.finish()
+    assert durable.staged() == []
+
+
+def test_a_writer_whose_job_is_over_says_so(durable):
+    """Aborted before it wrote, or before it was done: never made again, nothing left."""
+    writer = durable.writer()
+    batch.abort(durable.home, durable.staging)
+    with nothing_left_open(), pytest.raises(QueueError, match="job is over"):
+        writer.add([b"x"])
+    durable.home.mount.syncfs = False
+    writer = durable.writer()
+    writer.add([b"x"])
+    batch.abort(durable.home, durable.staging)
+    with pytest.raises(QueueError, match="job is over"):
+        writer.finish()
     assert leftovers(durable.path) == []
 
 
-def test_a_staging_directory_that_another_attempt_removes_is_made_again(bench):
-    """So often, and no more; and never for a second part, whose first is gone with it."""
-    part = lambda path, *_, **__: str(path).endswith(".part")  # noqa: E731
-    with failing("mkdir", errno.ENOENT, when=part, times=publish.TRIES - 1):
-        parts = bench.write(b"x")
-    bench.commit(parts)
-    with failing("mkdir", errno.ENOENT, when=part, times=1000) as fault, pytest.raises(QueueAccess):
-        bench.write(b"never")
-    assert fault.hits == publish.TRIES
-    assert drain(bench.queue) == [b"x"]
+def test_a_writer_whose_queue_is_gone_says_so(bench):
+    """The queue is not made again by a writer, but by who begins a job."""
+    writer = bench.writer()
+    shutil.rmtree(bench.path)
+    with pytest.raises(QueueNotFound):
+        writer.add([b"x"])
+    bench.staging = batch.begin(bench.home)
+    bench.commit(bench.write(b"y"))
+    assert drain(bench.queue) == [b"y"]
+
+
+@pytest.mark.parametrize("code", names((*HARD, *FULL)))
+def test_a_job_that_cannot_begin_says_so(bench, code):
+    """With its errno."""
+    with failing("mkdir", code), pytest.raises(QueueAccess) as caught:
+        batch.begin(bench.home)
+    assert caught.value.errno == code
+
+
+def test_an_abort_that_cannot_remove_all_leaves_it_to_purge(bench):
+    """Tried so often as there is something to remove, and once more."""
+    bench.write(b"x")
+    with failing("unlink", errno.EIO, times=1000) as fault:
+        batch.abort(bench.home, bench.staging)
+    assert fault.hits < 10
+    assert bench.staged() != []
+    assert len(bench.queue) == 0
 
 
 def test_a_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
@@ -106,7 +143,7 @@ def test_a_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
     with replaced(fs, served_size=lambda *_: 0), pytest.raises(QueueAccess) as caught:
         bench.write(b"x")
     assert caught.value.errno == errno.EIO
-    assert leftovers(bench.path) == []
+    assert bench.staged() == []
     monkeypatch.setattr(batch, "SETTLE_SECONDS", LONG)
     sizes = iter([0, 0])
     real = fs.served_size
@@ -331,7 +368,7 @@ def test_emptied_directories_go_but_young_slices_stay(bench):
     for name in (f"{old}.slice", f"{young}.slice", f"{old}.batch", f"{old}.batch/{old}.part/{old}.part"):
         os.makedirs(bench.path / name)
     assert taken(bench.supply()) == []
-    found = sorted(name for name in os.listdir(bench.path) if name[0].isdigit())
+    found = sorted(name for name in os.listdir(bench.path) if name.endswith((".batch", ".slice")))
     assert found == [f"{old}.batch", f"{young}.slice"]
 
 
