@@ -570,6 +570,21 @@ def test_an_end_of_a_lease_that_is_gone_is_refused(queue, verb):
             act(lease._held)
 
 
+@pytest.mark.parametrize("verb", ["ack", "renew", "release"])
+def test_a_late_end_is_refused(queue, verb):
+    """The lock went stale and somebody else has it now: the message is theirs."""
+    lease = again(queue).get(timeout=0)
+    name = lease.message.id
+    age(queue, f"{name}.lck" if simply(queue) else name)
+    other = Queue(queue.path, layout=queue._layout.name, sync=False, margin=0, lease=60.0)
+    theirs = other.get(timeout=0)
+    assert theirs.token != lease.token
+    with pytest.raises(LeaseLost):
+        getattr(lease, verb)()
+    theirs.ack()
+    assert len(queue) == 0
+
+
 def test_a_lock_that_is_taken_away_while_it_is_renewed_is_lost(queue):
     """The touch was of a lock that is nobody's."""
     lease = again(queue).get(timeout=0)

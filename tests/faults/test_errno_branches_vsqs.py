@@ -242,6 +242,19 @@ def test_an_end_that_fails_says_why(queue, verb, code):
         assert listed(queue) == []
 
 
+@pytest.mark.parametrize("verb", ["ack", "renew", "release"])
+def test_a_late_end_is_refused(queue, verb):
+    """The lease ran out and somebody else has the message now."""
+    lease = queue.get(timeout=0, lease=0.001)
+    time.sleep(0.002)
+    other = Queue(queue.path, layout="vsqs", sync=False, margin=0)
+    theirs = other.get(timeout=0, lease=LONG)
+    with pytest.raises(LeaseLost):
+        getattr(lease, verb)()
+    theirs.ack()
+    assert listed(queue) == []
+
+
 def test_a_retry_waits_and_a_retry_at_once_does_not(queue):
     """A delay is a time in flight; without one it is ready."""
     queue.get(timeout=0).retry(LONG)
