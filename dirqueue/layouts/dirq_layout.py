@@ -11,6 +11,7 @@ is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for lo
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Protocol
 
@@ -124,9 +125,9 @@ class DirqLayout(Foreign):
                 cursor.refresh()
         return ""
 
+    @abstractmethod
     def _take(self, name: str, now: int, shift: int) -> Held | None:
         """Lock one element and read it; None if we cannot have it."""
-        raise NotImplementedError
 
     def wakes_in(self) -> float | None:
         soonest = self._cursor.soonest
@@ -208,9 +209,9 @@ class DirqLayout(Foreign):
             for where in fs.names_in(".", self.home.fd):
                 yield from (entry for entry in self._inside(where) if entry.state in wanted)
 
+    @abstractmethod
     def _inside(self, where: str) -> Iterator[Entry]:
         """Yield what is in one entry of the queue's directory."""
-        raise NotImplementedError
 
     def _seen(self, name: str) -> Entry:
         """Return an element as it is now, locked or not."""

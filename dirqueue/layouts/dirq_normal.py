@@ -133,8 +133,7 @@ class DirqNormal(DirqLayout):
             if not self.store.ours(held.id, held.token):
                 return False  # RACE: a late holder removed it
             self.retry(held, self.settings.max_backoff, None)
-            self._join(held.id, {})
-            return False
+            raise _misfit(held.id, f"missing data file: {self.store.keys[0]}") from None
         try:
             data = fs.read(fd, fs.CHUNK)
         finally:
@@ -147,9 +146,7 @@ class DirqNormal(DirqLayout):
         try:
             return self.schema.join(files)
         except ValueError as error:
-            raise CodecError(
-                f"the element {name} does not fit the schema: {error}", message_id=name
-            ) from error
+            raise _misfit(name, error) from error
 
     def _take_over(self, name: str, now: int) -> str | None:
         """Take a stale lock over; one that is not is tried again when it can be stale, or soon."""
@@ -216,3 +213,7 @@ class DirqNormal(DirqLayout):
                 self._sync(entry.id)
         except OSError as error:
             raise self._failed("cancel a message of", error) from error
+
+
+def _misfit(name: str, why: object) -> CodecError:
+    return CodecError(f"the element {name} does not fit the schema: {why}", message_id=name)

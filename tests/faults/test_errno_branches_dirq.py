@@ -368,6 +368,32 @@ def test_a_claim_of_another_length_moves_the_time_of_the_lock(queue):
     lease.ack()
 
 
+def test_a_renewal_for_another_time_of_what_is_another_users(queue):
+    """Only "now" is allowed there."""
+    lease = again(queue).get(timeout=0)
+    with failing("utime", errno.EPERM):
+        lease.renew(LONG / 2)
+    assert lease.until.timestamp() > time.time() + LONG / 2
+    lease.ack()
+
+
+def test_an_element_that_cannot_be_opened_is_told(simple):
+    """Whatever is not a planted thing is an error."""
+    with failing("open", errno.EIO, when=lambda path, *_, **__: len(path) == 23), pytest.raises(QueueAccess):
+        again(simple).get(timeout=0)
+    assert drain(again(simple)) == [b"one"]
+
+
+def test_a_lease_of_another_process_is_taken_over_by_its_handle(queue):
+    """It ends when that one would have ended."""
+    lease = again(queue).get(timeout=0)
+    same = queue.lease(lease.handle)
+    assert abs((same.until - lease.until).total_seconds()) < 1
+    same.ack()
+    with pytest.raises(LeaseLost):
+        queue.lease(lease.handle)
+
+
 def test_a_lock_of_an_old_element_of_another_user(simple):
     """Its time can only be set to now: it is, before the link and after it."""
     (name,) = [name for name in tree(simple) if len(name) == 23]
@@ -890,6 +916,92 @@ def test_the_times_of_a_network_filesystem_are_not_trusted(queue):
     assert cursor._mtime(where) == -1
 
 
+class Gone(list):
+    """A list from which another thread takes the last item just before us."""
+
+    def pop(self):
+        self.clear()
+        return super().pop()
+
+
+def test_a_name_that_another_thread_takes_first_is_passed_over(queue, monkeypatch):
+    """After a look, or without one; so often and no more."""
+    cursor = queue._layout._cursor
+    cursor.run, cursor.expires = Gone(["x"]), 1 << 62
+    assert queue.get(timeout=0).message.body == b"one"
+    monkeypatch.setattr(dirq_layout, "LOOKS", 5)
+    looks = []
+
+    def fill(now):
+        looks.append(now)
+        cursor.run = Gone(["x"])
+        return True
+
+    monkeypatch.setattr(cursor, "fill", fill)
+    cursor.run = []
+    with pytest.raises(Empty):
+        queue.get(timeout=0)
+    assert len(looks) == 5
+
+
+def test_names_that_were_jumped_over_and_are_gone(queue):
+    """The directory is looked at again, and then all of them."""
+    cursor = queue._layout._cursor
+    again(queue).get(timeout=0)
+    cursor.run, cursor._directories, cursor._skipped, cursor.expires = [], [], "5f000000", 1 << 62
+    with pytest.raises(Empty):
+        queue.get(timeout=0)
+    assert cursor._skipped == ""
+
+
+# --- emptied elements as locks ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spared(made):
+    """Give a queue of dirq-normal that keeps an emptied element for the next lock."""
+    queue = made("dirq-normal")
+    for number in range(6):
+        queue.put(b"%d" % number)
+    again(queue).get(timeout=0).ack()
+    assert len(queue._layout._spares._names) == 1
+    return queue
+
+
+def test_an_emptied_element_becomes_the_next_lock(spared):
+    """One rename that replaces nothing; none is left when the queue is drained or closed."""
+    with replaced(fs, mkdir=lambda *_, **__: pytest.fail("made anew")):
+        again(spared).get(timeout=0).ack()
+    assert len(drain(spared)) == 4
+    assert os.listdir(os.path.join(spared.path, "obsolete")) == []
+
+
+def test_an_emptied_element_cannot_become_a_lock_that_is_there(spared):
+    """Somebody has that element: the next one is tried, with the same directory."""
+    with failing("rename_noreplace", errno.EEXIST):
+        assert again(spared).get(timeout=0).message.body == b"2"
+    assert spared._layout._spares._names == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EIO, None])
+def test_an_emptied_element_that_cannot_be_renamed_goes(spared, code):
+    """Purged by Python's dirq, a disk in trouble, or no such call: the lock is made the plain way."""
+    with failing("rename_noreplace", code):
+        assert again(spared).get(timeout=0).message.body == b"1"
+    assert os.listdir(os.path.join(spared.path, "obsolete")) == []
+
+
+def test_emptied_elements_that_another_thread_takes_are_not_dropped_twice(spared):
+    """Between the look at the list and the pop; and an error leaves the directory to purge."""
+    spares = spared._layout._spares
+    kept, spares._names = spares._names, Gone(["obsolete/5f00000000000a"])
+    spares.drop()
+    spares._names = kept
+    with failing("rmdir", errno.EIO):
+        spares.drop()
+    assert len(os.listdir(os.path.join(spared.path, "obsolete"))) == 1
+
+
 # --- names and pieces ---------------------------------------------------------------------------------------
 
 
@@ -901,6 +1013,9 @@ def test_names_never_go_back(monkeypatch):
     assert dirq_names.elements([first, "x" * 14]) == [first]
     assert int(dirq_names.directory(1), 16) % 1 == 0
     assert int(dirq_names.directory(60), 16) % 60 == 0
+    before_ = dirq_names._state
+    dirq_names._after_fork()
+    assert dirq_names._state is not before_, "a lock that a thread of the parent held is free in a child"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from dirqueue import (
 )
 from dirqueue.home import BALLAST
 from dirqueue.layouts.native import cursor, publish, supply
+from dirqueue.names import new_id
 
 
 @pytest.fixture
@@ -200,6 +201,21 @@ def test_a_file_on_a_slow_server_is_waited_for(make, monkeypatch):
         queue.put(b"never")
     assert caught.value.errno == errno.EIO
     assert drain(queue) == [b"slow"]
+
+
+def test_a_put_whose_reply_was_lost_and_that_was_claimed_at_once_is_put_once(make):
+    """On a network filesystem: the unfinished name is gone because it was published."""
+    queue = remote(make())
+
+    def publish_and_claim(src, dst, **named):
+        if not src.endswith(".new"):
+            return real["rename"](src, dst, **named)
+        os.unlink(os.path.join(queue.path, src))
+        raise FileNotFoundError(errno.ENOENT, "no reply", src)
+
+    with replaced(fs, rename=publish_and_claim) as real:
+        queue.put(b"x")
+    assert held_names(queue) == []
 
 
 def test_a_file_is_put_as_a_second_name(make, tmp_path):
@@ -771,6 +787,46 @@ def test_the_times_of_a_network_filesystem_are_not_trusted(make):
         assert drain(queue) == [b"%d" % number]
 
 
+def test_a_directory_in_which_nothing_changed_is_not_listed_again(make, monkeypatch):
+    """All of a batch is held: its time tells that there is nothing new; a time that cannot be read tells nothing."""
+    monkeypatch.setattr(cursor, "TICK_NS", -(1 << 62))
+    queue = make()
+    queue.put_many([b"one", b"two"])
+    queue.get_many(2, timeout=0)
+    for _ in range(2):
+        queue._layout._cursor.expires = 0
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+    (batch,) = queue._layout._cursor._still
+    with replaced(fs, open=refuse(fs.open, batch)):
+        queue._layout._cursor.expires = 0
+        with pytest.raises(Empty):
+            queue.get(timeout=0)
+    with failing("stat", errno.EIO):
+        assert queue._layout._cursor._mtime(batch) == -1
+
+
+def refuse(call, name):
+    """Let no call touch that name."""
+
+    def checked(path, *arguments, **named):
+        assert path != name
+        return call(path, *arguments, **named)
+
+    return checked
+
+
+def test_a_less_urgent_message_of_our_own_waits_for_its_turn(make):
+    """Put while others are at hand: the more urgent ones come first."""
+    queue = make(priorities=True)
+    for body in (b"a", b"b", b"c"):
+        queue.put(body, priority=2)
+    assert queue.get(timeout=0).message.body == b"a"
+    queue.put(b"late", priority=3)
+    queue.put(b"urgent", priority=1)
+    assert drain(queue) == [b"urgent", b"b", b"c", b"late"]
+
+
 # --- purging ------------------------------------------------------------------------------------------------
 
 
@@ -808,10 +864,12 @@ def test_staging_that_goes_while_it_is_purged_is_no_error(make):
 
 
 def test_an_emptied_part_goes_with_its_batch(make):
-    """Purge removes the part, and then the batch that it leaves empty."""
+    """Purge removes the part, and then the batch that it leaves empty; not a slice that producers may append to."""
     queue = make()
     queue.put(b"one")
     name = "1700000000000000000000001"
     os.makedirs(os.path.join(queue.path, f"{name}.batch", f"{name}.part"))
+    young = f"{new_id()}.slice"
+    os.makedirs(os.path.join(queue.path, young))
     assert queue.purge().directories == 2
-    assert held_names(queue) == [next(queue.peek()).id]
+    assert held_names(queue) == sorted([next(queue.peek()).id, young])
