@@ -348,6 +348,29 @@ def test_a_hint_that_is_no_name_of_ours_is_passed_over(queue):
     assert drain(queue) == [b"one"]
 
 
+def test_an_expired_lease_goes_to_its_next_holder_in_one_step(make):
+    """Never back through its ready name, where the late holder or another consumer could meet it."""
+    queue = make()
+    id = queue.put(b"one")
+    queue.get(timeout=0, lease=0.001)
+    time.sleep(0.002)
+    seen = []
+
+    def watched(call):
+        def wrapped(*arguments, **named):
+            result = call(*arguments, **named)
+            seen.append(held_names(queue))
+            return result
+
+        return wrapped
+
+    with replaced(fs, rename=watched(fs.rename), link=watched(fs.link), unlink=watched(fs.unlink)):
+        lease = queue.get(timeout=0)
+    assert lease.message.attempts == 2
+    assert [names for names in seen if names != [lease.handle]] == []
+    assert id not in seen[0]
+
+
 def test_a_name_that_another_thread_takes_from_the_snapshot_is_passed_over(queue):
     """Between the look at the row and the pop."""
 
