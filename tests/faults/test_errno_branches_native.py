@@ -348,6 +348,22 @@ def test_a_hint_that_is_no_name_of_ours_is_passed_over(queue):
     assert drain(queue) == [b"one"]
 
 
+def test_a_lease_is_left_alone_until_it_ends_and_for_the_margin_after_that(make):
+    """However soon it ends; hosts whose clocks disagree need the margin."""
+    holder, patient, hasty = make(lease=50.0), make(margin=LONG), make()
+    holder.put(b"one")
+    lease = holder.get(timeout=0)
+    for other in (patient, hasty):
+        with pytest.raises(Empty):
+            other.get(timeout=0)
+    lease.release()
+    holder.get(timeout=0, lease=0.001)
+    time.sleep(0.002)
+    with pytest.raises(Empty):
+        patient.get(timeout=0)
+    assert hasty.get(timeout=0).message.attempts == 2
+
+
 def test_an_expired_lease_goes_to_its_next_holder_in_one_step(make):
     """Never back through its ready name, where the late holder or another consumer could meet it."""
     queue = make()
