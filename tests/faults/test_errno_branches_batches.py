@@ -136,6 +136,21 @@ def test_an_abort_that_cannot_remove_all_leaves_it_to_purge(bench):
     assert len(bench.queue) == 0
 
 
+def test_an_abort_beside_a_writer_that_never_stops_ends(bench, monkeypatch):
+    """It removes as often as a part has room, and leaves the rest to purge."""
+    monkeypatch.setattr(batch, "SLICE_SIZE", 3)
+    bench.write(b"x")
+    removed = []
+
+    def remove(name, dir_fd):
+        removed.append(name)
+        return 1
+
+    with replaced(batch, remove_tree=remove):
+        batch.abort(bench.home, bench.staging)
+    assert len(removed) == 3
+
+
 def test_a_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
     """If it is never reached the attempt failed, and nothing is left."""
     bench.home.mount = mounts.Mount("nfs4")

@@ -845,6 +845,17 @@ def test_a_directory_in_which_nothing_changed_is_not_listed_again(make, monkeypa
         assert queue._layout._cursor._mtime(batch) == -1
 
 
+@pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR, errno.ESTALE]))
+def test_a_batch_that_goes_before_its_turn_is_passed_over(make, code):
+    """Emptied and removed by another consumer since the queue was listed."""
+    queue = make()
+    queue.put_many([b"one", b"two"])
+    queue.put(b"three")
+    with failing("open", code, when=of(".batch/")):
+        assert queue.get(timeout=0).message.body == b"three"
+    assert drain(make()) == [b"one", b"two"]
+
+
 def refuse(call, name):
     """Let no call touch that name."""
 

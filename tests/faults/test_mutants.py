@@ -95,3 +95,8 @@ def test_a_patch_that_fits_nowhere_or_twice_is_refused(script):
         for hunk in hunks:
             with pytest.raises(script.Broken, match=reason):
                 script.mutate(text, hunk)
+
+
+def test_the_page_names_every_bug(script):
+    """docs/mutants.md is what `make mutants` writes."""
+    assert script.PAGE.read_text() == script.page(script.mutants())
