@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.layouts.dirq_store import Store
+from dirqueue.layouts.foreign import NEVER
 
 #: A listing is good for this long, or this many times what it took to make, whichever is longer.
 FRESH_SECONDS = 0.1
@@ -25,7 +26,6 @@ PATIENCE = 2
 TICK_NS = 20_000_000
 #: How many locks and pauses are remembered.
 REMEMBERED = 10_000
-NEVER = 1 << 62
 
 #: Returns the elements of a directory without a lock, and with one.
 Look = Callable[[str], tuple[list[str], list[str]]]

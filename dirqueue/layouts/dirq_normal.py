@@ -164,18 +164,11 @@ class DirqNormal(DirqLayout):
 
     # --- lookers -------------------------------------------------------------------------------------------
 
-    def _inside(self, where: str) -> Iterator[Entry]:
+    def _is_ours(self, where: str) -> bool:
+        return where in (TEMPORARY, OBSOLETE) or super()._is_ours(where)
+
+    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
         volatile = where in (TEMPORARY, OBSOLETE)
-        if not volatile and not dirq_names.DIRECTORY.fullmatch(where):
-            yield Entry("", "foreign", where, 0)
-            return
-        try:
-            found = list(fs.listing(where, self.home.fd))
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            yield Entry("", "foreign", where, 0)
-            return
         for each in found:
             place = f"{where}/{each.name}"
             if not dirq_names.ELEMENT.fullmatch(each.name) or not each.is_dir(follow_symlinks=False):
