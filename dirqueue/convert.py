@@ -115,6 +115,8 @@ class _Conversion:
         if began_as != "auto" and not self._there(self.target_path):
             return None
         source = Queue(self.path, create=False, layout=began_as)
+        # CRASH: that we die, however often, is no failure of the message that we hold then.
+        source._layout.settings = source.settings._replace(max_attempts=0)  # noqa: SLF001 - no setting of the queue's
         if began_as != "auto" or source.layout != self.layout:
             return source
         source.close()

@@ -17,12 +17,9 @@ from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
 from dirqueue.stats import Stats
+from dirqueue.waiting import Waiters
 
 ORDERS = ("fair", "given", "time")
-#: Pauses between looks: they grow while nothing happens.
-SHORTEST = 0.001
-LONGEST = 0.1
-GROWTH = 1.5
 #: For how many seconds the order of the oldest messages is taken for granted.
 FRESH_SECONDS = 0.1
 
@@ -93,17 +90,14 @@ class QueueSet:
         """
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = SHORTEST
-        while True:
-            claimed = self._look(lease)
-            if claimed is not None:
-                return claimed
-            left = LONGEST if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise Empty(f"nothing to get from any of {len(self._queues)} queues", path="")
-            time.sleep(min(pause, left))
-            pause = min(pause * GROWTH, LONGEST)
+        claimed = self._look(lease)
+        if claimed is None and timeout != 0:
+            with Waiters((queue._layout for queue in self._queues), timeout) as waiter:  # noqa: SLF001 - its own
+                while (claimed := self._look(lease)) is None and waiter.pause():
+                    pass
+        if claimed is None:
+            raise Empty(f"nothing to get from any of {len(self._queues)} queues", path="")
+        return claimed
 
     def _look(self, lease: float | None) -> Lease[Any] | None:
         for queue in self._candidates():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from collections.abc import Iterable
 from typing import Any, Self
 
 from dirqueue.layouts.base import Layout
@@ -78,6 +79,62 @@ class Waiter:
         if not _arm(self._inotify, self._path, inner):
             _put_by(self._inotify)
             self._inotify = None
+
+
+class Waiters:
+    """One wait for several queues, used as a Waiter: whichever changes first ends a pause."""
+
+    def __init__(self, layouts: Iterable[Layout], timeout: float | None) -> None:
+        self._layouts = tuple(layouts)
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._next = SHORTEST
+        self._inotify: Any = None
+        #: What is watched: queues and the directories in them that the last look knew of.
+        self._armed: list[tuple[Layout, list[str]]] = []
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        self._arm()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._inotify is not None:
+            _put_by(self._inotify)
+
+    def _arm(self) -> None:
+        """Watch all that can be watched; the others are polled."""
+        self._armed, self._ended = [], False
+        for layout in self._layouts:
+            home = layout.home
+            if home.fd < 0 or home.mount.remote or "watch" in layout.lacks:
+                continue
+            inner = home.inner
+            if self._inotify is None:
+                self._inotify = _watch(home.path, inner)
+                good = self._inotify is not None
+            else:
+                good = _arm(self._inotify, home.path, inner)
+            if good:
+                self._armed.append((layout, inner))
+
+    def pause(self) -> bool:
+        """Sleep until something may have changed; False when the time is over."""
+        if self._armed and (self._ended or any(inner != each.home.inner for each, inner in self._armed)):
+            self._arm()  # RACE: as in a Waiter: one more look for what came before this line
+            return True
+        pause = LONGEST_WATCHED if len(self._armed) == len(self._layouts) else self._next
+        self._next = min(self._next * GROWTH, LONGEST)
+        pause = min([pause, *(due for each in self._layouts if (due := each.wakes_in()) is not None)])
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                return False
+            pause = min(pause, left)
+        if not self._armed:
+            time.sleep(pause)
+        elif self._inotify.read(timeout=max(1, int(pause * 1000))):
+            self._ended = True
+        return True
 
 
 #: inotify(7): moved to, created, the directory itself deleted; and only once.

@@ -13,9 +13,13 @@ from collections.abc import Callable
 from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.layouts.dirq_store import Store
+from dirqueue.layouts.foreign import NEVER
 
-#: A listing is good for this long, or this many times what it took to make, whichever is longer.
-FRESH_SECONDS = 0.1
+#: A listing is good for this long, or this many times what it took to make, whichever is longer. What comes later is
+#: later in line; only what is given back waits for the next look, or for the end of this one. Where the newest is
+#: wanted first, the look must be newer.
+FRESH_SECONDS = 1.0
+FRESH_NEWEST = 0.1
 FRESH_TIMES = 20
 #: After a miss, skip up to this many names: another consumer is working through them.
 JUMP = 64
@@ -25,7 +29,6 @@ PATIENCE = 2
 TICK_NS = 20_000_000
 #: How many locks and pauses are remembered.
 REMEMBERED = 10_000
-NEVER = 1 << 62
 
 #: Returns the elements of a directory without a lock, and with one.
 Look = Callable[[str], tuple[list[str], list[str]]]
@@ -80,7 +83,8 @@ class Cursor:
         if len(self._still) > len(self._directories) + REMEMBERED:
             self._still.clear()
         found = self._next(now)
-        self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * (time.monotonic() - began)))
+        fresh = FRESH_SECONDS if self._order == "fifo" else FRESH_NEWEST
+        self.expires = now + seconds(max(fresh, FRESH_TIMES * (time.monotonic() - began)))
         return found
 
     def _next(self, now: int) -> bool:

@@ -10,6 +10,7 @@ is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for lo
 
 from __future__ import annotations
 
+import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +21,7 @@ from dirqueue.clock import seconds
 from dirqueue.home import Home
 from dirqueue.layouts import dirq_names
 from dirqueue.layouts.base import Held, Purged, bad_handle, lost
-from dirqueue.layouts.dirq_cursor import NEVER, Cursor
+from dirqueue.layouts.dirq_cursor import Cursor
 from dirqueue.layouts.foreign import LOOKS, Foreign
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
@@ -129,12 +130,6 @@ class DirqLayout(Foreign):
     def _take(self, name: str, now: int, shift: int) -> Held | None:
         """Lock one element and read it; None if we cannot have it."""
 
-    def wakes_in(self) -> float | None:
-        soonest = self._cursor.soonest
-        if soonest == NEVER or self.home.fd < 0:
-            return None
-        return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
-
     def ack(self, held: Held) -> None:
         locks, name = self._locks, held.id
         self._open()
@@ -209,9 +204,26 @@ class DirqLayout(Foreign):
             for where in fs.names_in(".", self.home.fd):
                 yield from (entry for entry in self._inside(where) if entry.state in wanted)
 
-    @abstractmethod
     def _inside(self, where: str) -> Iterator[Entry]:
         """Yield what is in one entry of the queue's directory."""
+        try:
+            found = list(fs.listing(where, self.home.fd)) if self._is_ours(where) else None
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            found = None
+        if found is None:
+            yield Entry("", "foreign", where, 0)
+        else:
+            yield from self._told(where, found)
+
+    def _is_ours(self, where: str) -> bool:
+        """Whether a name in the queue's directory is one of the format's."""
+        return dirq_names.DIRECTORY.fullmatch(where) is not None
+
+    @abstractmethod
+    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
+        """Yield what the names in one of the format's directories say."""
 
     def _seen(self, name: str) -> Entry:
         """Return an element as it is now, locked or not."""

@@ -48,8 +48,8 @@ class DirqNormal(DirqLayout):
         self.store = self._locks = NormalStore(home, sync=settings.sync, maxelts=settings.maxelts)
         self.store.grace = GRACE
         self.store.keys = tuple(self.schema.types)
-        self._cursor = cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
-        self.store.spares = self._spares = Spares(home, lambda: bool(cursor.run))
+        self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
+        self.store.spares = self._spares = Spares(home)
 
     def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
         files = self._files(data)
@@ -91,6 +91,10 @@ class DirqNormal(DirqLayout):
         if held is None:
             self._spares.drop()
         return held
+
+    def ack(self, held: Held) -> None:
+        self._spares.wanted = bool(self._cursor.run)
+        super().ack(held)
 
     def close(self) -> None:
         self._spares.drop()
@@ -161,18 +165,11 @@ class DirqNormal(DirqLayout):
 
     # --- lookers -------------------------------------------------------------------------------------------
 
-    def _inside(self, where: str) -> Iterator[Entry]:
+    def _is_ours(self, where: str) -> bool:
+        return where in (TEMPORARY, OBSOLETE) or super()._is_ours(where)
+
+    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
         volatile = where in (TEMPORARY, OBSOLETE)
-        if not volatile and not dirq_names.DIRECTORY.fullmatch(where):
-            yield Entry("", "foreign", where, 0)
-            return
-        try:
-            found = list(fs.listing(where, self.home.fd))
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            yield Entry("", "foreign", where, 0)
-            return
         for each in found:
             place = f"{where}/{each.name}"
             if not dirq_names.ELEMENT.fullmatch(each.name) or not each.is_dir(follow_symlinks=False):

@@ -5,6 +5,7 @@ Layer: layouts.  Touches: see simple_store.py.  Invariant and crash: see dirq_la
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from typing import ClassVar
@@ -105,17 +106,7 @@ class DirqSimple(DirqLayout):
         when = self.store.locked_at(name)
         return 0 if when is None else when + self._honoured
 
-    def _inside(self, where: str) -> Iterator[Entry]:
-        if not dirq_names.DIRECTORY.fullmatch(where):
-            yield Entry("", "foreign", where, 0)
-            return
-        try:
-            found = list(fs.listing(where, self.home.fd))
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            yield Entry("", "foreign", where, 0)
-            return
+    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
         locked = {each.name[:-4] for each in found if each.name.endswith(dirq_names.LOCK)}
         for each in found:
             name, place = each.name, f"{where}/{each.name}"

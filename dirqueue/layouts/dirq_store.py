@@ -39,6 +39,17 @@ class Store:
         self.home.make()
         self._chmod(".", fs.DIR_MODE)
 
+    def count(self) -> int:
+        """Return how many elements there are, locked or not."""
+        raise NotImplementedError
+
+    def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
+        """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
+
+        Returns how many unfinished elements, locks and directories went.
+        """
+        raise NotImplementedError
+
     def directories(self) -> list[str]:
         """Return the intermediate directories, sorted."""
         return dirq_names.directories(fs.names_in(".", self.home.fd))

@@ -12,7 +12,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
-from typing import BinaryIO, ClassVar, Self, cast
+from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
 from dirqueue import fs
 from dirqueue.errors import MessageNotFound, QueueError, access_error
@@ -25,11 +25,23 @@ from dirqueue.settings import Settings
 LOOKS = 10_000
 
 
+#: Later than any time.
+NEVER = 1 << 62
+
+
+class Hint(Protocol):
+    """What the consuming half knows of the directory."""
+
+    #: When the first of what is held back may be claimed, in microseconds; NEVER if nothing is.
+    soonest: int
+
+
 class Foreign:
     """The part of a layout that says no, and the part that is alike in all of them."""
 
     name: ClassVar[str]
     lacks: ClassVar[dict[str, str]]
+    _cursor: Hint
 
     def __init__(self, home: Home, settings: Settings) -> None:
         home.lend()
@@ -40,6 +52,12 @@ class Foreign:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
+
+    def wakes_in(self) -> float | None:
+        soonest = self._cursor.soonest
+        if soonest == NEVER or self.home.fd < 0:
+            return None
+        return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
 
     def _self(self: Self) -> Layout:
         return cast("Layout", self)

@@ -11,7 +11,6 @@ just removed an element and locks the next one can rename the emptied directory 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 from dirqueue import fs
 from dirqueue.home import Home
@@ -23,10 +22,10 @@ KEPT = 8
 class Spares:
     """The emptied directories of one queue object."""
 
-    def __init__(self, home: Home, more: Callable[[], bool]) -> None:
+    def __init__(self, home: Home) -> None:
         self._home = home
         #: Whether there are elements at hand to be locked next.
-        self._more = more
+        self.wanted = False
         self._names: list[str] = []
 
     def __del__(self) -> None:
@@ -36,7 +35,7 @@ class Spares:
     def keep(self, name: str) -> bool:
         """Keep an emptied directory; False if there is no use for it."""
         # NFS: there is no rename that refuses to replace, and a plain one replaces the lock that somebody else has.
-        if self._home.mount.remote or len(self._names) >= KEPT or not self._more():
+        if self._home.mount.remote or len(self._names) >= KEPT or not self.wanted:
             return False
         self._names.append(name)
         return True

@@ -336,7 +336,6 @@ class NormalStore(Store):
         return elements(fs.names_in(where, self.home.fd)), []
 
     def count(self) -> int:
-        """Return how many elements there are, locked or not."""
         fd = self.home.fd
         links = self._counts_links()
         total = 0
@@ -355,10 +354,6 @@ class NormalStore(Store):
         return self._links
 
     def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
-        """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
-
-        Returns how many unfinished elements, locks and directories went.
-        """
         directories = self.directories()
         gone = self.remove_empty(directories)
         temporary = locks = 0

@@ -330,14 +330,9 @@ class SimpleStore(Store):
         return [n for n in everything if n not in locked], [n for n in everything if n in locked]
 
     def count(self) -> int:
-        """Return how many elements there are, locked or not."""
         return sum(len(self.elements(where)) for where in self.directories())
 
     def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
-        """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
-
-        Returns how many unfinished elements, locks and directories went.
-        """
         temporary = locks = gone = 0
         directories = self.directories()
         for where in directories:

@@ -29,7 +29,7 @@ from dirqueue.home import Home
 from dirqueue.layouts.base import Held, Purged, bad_handle, lost
 from dirqueue.layouts.dirq_simple import check_file
 from dirqueue.layouts.foreign import LOOKS, Foreign, moved_on
-from dirqueue.layouts.vsqs_cursor import NEVER, Cursor
+from dirqueue.layouts.vsqs_cursor import Cursor
 from dirqueue.message import Entry
 from dirqueue.settings import FILE, Settings
 
@@ -69,6 +69,7 @@ class Vsqs(Foreign):
     """Messages are files named by the time they were put."""
 
     name: ClassVar[str] = "vsqs"
+    _cursor: Cursor
     lacks: ClassVar[dict[str, str]] = {
         "delay": "a message of VSQS is ready as soon as it is there",
         "priority": "VSQS orders by the time in the name alone",
@@ -258,12 +259,6 @@ class Vsqs(Foreign):
             rounded = -(-until // 1000)
             return f"{id}.{rounded}", rounded * 1000
         return f"{id}.{until}", until
-
-    def wakes_in(self) -> float | None:
-        soonest = self._cursor.soonest
-        if soonest == NEVER or self.home.fd < 0:
-            return None
-        return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
 
     def ack(self, held: Held) -> None:
         self._open()

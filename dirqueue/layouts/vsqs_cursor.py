@@ -14,6 +14,7 @@ from typing import Protocol
 from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.home import Home
+from dirqueue.layouts.foreign import NEVER
 
 #: A snapshot is good for this long, or this many times what it took to make, whichever is longer.
 FRESH_SECONDS = 0.1
@@ -22,7 +23,6 @@ FRESH_TIMES = 20
 JUMP = 64
 #: So many misses in a row are chance.
 PATIENCE = 2
-NEVER = 1 << 62
 
 
 class Parsed(Protocol):

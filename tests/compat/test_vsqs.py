@@ -1,6 +1,11 @@
 """The interface of VSQS, and what its document promises."""
 
+import importlib
+import inspect
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from kit import PATIENCE, files, in_child
@@ -64,3 +69,52 @@ def test_a_name_cannot_leave_the_manager(tmp_path):
     """Queues lie in the manager's directory."""
     with pytest.raises(ValueError, match="name"):
         QueueManager(tmp_path).get_queue("../q")
+
+
+def run(module, path):
+    """Run the program in a process of its own: the watchers of vsqs 0.3 outlive it."""
+    path.mkdir()
+    script = Path(__file__).with_name("script_of_vsqs.py")
+    command = [sys.executable, "-W", "ignore", str(script), module, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=2 * PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_program_for_vsqs_runs_with_its_import_line_changed(tmp_path):
+    """The same results from vsqs 0.3 and from ours."""
+    theirs = run("vsqs.queue", tmp_path / "theirs")
+    assert theirs.count("\n") > 10
+    assert run("dirqueue.compat.vsqs.queue", tmp_path / "ours") == theirs
+
+
+@pytest.mark.parametrize("name", ["Queue", "QueueManager", "QueueException", "QueueFullException"])
+def test_everything_of_vsqs_is_there(name):
+    """Classes, their methods and what these take."""
+    theirs, ours = (
+        getattr(importlib.import_module(module), name)
+        for module in ("vsqs.queue", "dirqueue.compat.vsqs.queue")
+    )
+    for method, function in inspect.getmembers(theirs, inspect.isfunction):
+        if not method.startswith("_") or (method == "__init__" and name != "Queue"):
+            expected = inspect.signature(function).parameters.values()
+            found = inspect.signature(getattr(ours, method)).parameters.values()
+            assert [(each.name, each.default) for each in found] == [
+                (each.name, each.default) for each in expected
+            ]
+
+
+def test_both_orders_of_arguments_are_taken(tmp_path):
+    """By path alone, or by manager and path; by position and by name."""
+    manager = QueueManager(tmp_path)
+    for queue in (
+        Queue(tmp_path / "q", 5),
+        Queue(path=tmp_path / "q", capacity=5),
+        Queue(manager, tmp_path / "q", 5),
+        Queue(manager=manager, path=tmp_path / "q", capacity=5),
+    ):
+        assert (queue.path, queue.capacity) == (str(tmp_path / "q"), 5)
+        queue.close()
+    for wrong in ((), (manager,), (tmp_path, 5, 6)):
+        with pytest.raises(TypeError):
+            Queue(*wrong)

@@ -1,15 +1,17 @@
 """Real dirq 1.8 and vsqs 0.3 and ours on one directory at the same time: every message comes once."""
 
+import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import kit
 import pytest
-from kit import PATIENCE
 
 PEERS = Path(__file__).with_name("peers.py")
-COUNT = 400
+#: Messages of each producer; more by the environment, or in the slow test.
+COUNT = int(os.environ.get("DIRQUEUE_INTEROP", "400"))
 
 
 class Crew:
@@ -33,7 +35,7 @@ class Crew:
         """Wait until all with these verbs have ended well."""
         for process, verb, number in self.running:
             if verb in verbs:
-                status = process.wait(PATIENCE)
+                status = process.wait(kit.PATIENCE)
                 assert status == 0, (self.where / f"err{number}").read_text()
 
     def got(self):
@@ -59,8 +61,8 @@ def crew(tmp_path):
     crew.end()
 
 
-def everything(*prefixes):
-    return Counter(f"{prefix}-{number}" for prefix in prefixes for number in range(COUNT))
+def everything(*prefixes, count=COUNT):
+    return Counter(f"{prefix}-{number}" for prefix in prefixes for number in range(count))
 
 
 @pytest.mark.parametrize("layout", ["dirq-simple", "dirq-normal", "vsqs"])
@@ -77,23 +79,44 @@ def test_what_one_puts_the_other_gets(crew, layout, producer, consumer):
     assert crew.got() == everything("p")
 
 
-@pytest.mark.parametrize("layout", ["dirq-simple", "dirq-normal", "vsqs"])
-def test_all_at_once(crew, layout):
-    """Producers and consumers of both kinds, and our purger, at the same time: nothing lost, nothing twice."""
+def together(crew, layout, *, purgers, count=COUNT):
+    """Producers and consumers of both kinds at the same time, with these purgers: every message comes once."""
     crew.start("our-" + layout, "produce", "warm", 1)  # vsqs and dirq want to find the directory
     crew.join("produce")
     for number in range(2):
-        crew.start(layout, "produce", f"their{number}", COUNT)
-        crew.start("our-" + layout, "produce", f"our{number}", COUNT)
+        crew.start(layout, "produce", f"their{number}", count)
+        crew.start("our-" + layout, "produce", f"our{number}", count)
     crew.start("our-" + layout, "consume", crew.stop)
     crew.start(layout, "consume", crew.stop)
-    crew.start("our-" + layout, "purge", crew.stop)
-    if layout == "dirq-simple":
-        crew.start(layout, "purge", crew.stop)
+    for who in purgers:
+        crew.start(who + layout, "purge", crew.stop)
     crew.join("produce")
     crew.stop.touch()
     crew.join("consume", "purge")
     # One more look: what the last consumers passed over because the other held it for a moment.
     crew.start("our-" + layout, "consume", crew.stop)
     crew.join("consume")
-    assert crew.got() == everything("their0", "their1", "our0", "our1") + Counter(["warm-0"])
+    assert crew.got() == everything("their0", "their1", "our0", "our1", count=count) + Counter(["warm-0"])
+
+
+#: Which purgers run beside which layout: ours, theirs. VSQS has none of its own.
+PURGED = {
+    "dirq-simple": ("our-", ""),
+    "dirq-normal": ("our-", ""),
+    "vsqs": ("our-",),
+}
+
+
+@pytest.mark.parametrize("layout", PURGED)
+def test_all_at_once(crew, layout):
+    """Producers, consumers and purgers of both kinds at the same time: nothing lost, nothing twice."""
+    together(crew, layout, purgers=PURGED[layout])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("layout", PURGED)
+def test_many_thousands_all_at_once(crew, layout, monkeypatch):
+    """The same with twenty thousand messages."""
+    monkeypatch.setattr("kit.PATIENCE", 1800.0)
+    together(crew, layout, purgers=PURGED[layout], count=5000)

@@ -1,9 +1,11 @@
 """Several queues as one."""
 
+import threading
+
 import pytest
 from kit import PATIENCE
 
-from dirqueue import Empty, Queue, QueueSet, SettingsError
+from dirqueue import Empty, Queue, QueueSet, SettingsError, waiting
 
 LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal")
 
@@ -94,3 +96,59 @@ def test_what_cannot_be_is_refused(queues, tmp_path):
         QueueSet(queues, order="random")
     with pytest.raises(Empty):
         together.get(timeout=0)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_waiting_get_is_woken_by_any_local_queue(tmp_path, monkeypatch, which):
+    """No poll comes to its help: the kernel tells of a put to whichever queue of the set."""
+    pytest.importorskip("inotify_simple", reason="needs inotify-simple")
+    monkeypatch.setattr(waiting, "LONGEST_WATCHED", 10 * PATIENCE)
+    armed = threading.Event()
+    arm = waiting._arm
+
+    def telling(*arguments):
+        good = arm(*arguments)
+        if arguments[1].endswith("q2"):  # the last of the set
+            armed.set()
+        return good
+
+    monkeypatch.setattr(waiting, "_arm", telling)
+    layouts = ("native", "vsqs", "native")
+    queues = [Queue.create(tmp_path / f"q{n}", layout=layout) for n, layout in enumerate(layouts)]
+    got = []
+    thread = threading.Thread(target=lambda: got.append(QueueSet(queues).get(timeout=PATIENCE).message.body))
+    thread.start()
+    assert armed.wait(PATIENCE)
+    with Queue(tmp_path / f"q{which}", sync=False) as producer:
+        producer.put(b"%d" % which)
+    thread.join(2 * PATIENCE)
+    assert got == [b"%d" % which]
+    for queue in queues:
+        queue.close()
+
+
+def test_a_waiting_get_polls_what_cannot_be_watched(tmp_path):
+    """A dirq queue in the set, and one whose directory is not there yet."""
+    queues = [Queue(tmp_path / layout, layout=layout, sync=False) for layout in ("dirq-simple", "native")]
+    queues[0]._layout.create()
+    together = QueueSet(queues)
+    for queue in queues:
+        got = []
+        thread = threading.Thread(target=lambda: got.append(together.get(timeout=PATIENCE)))  # noqa: B023
+        thread.start()
+        with Queue(queue.path, layout=queue.layout, sync=False) as producer:
+            producer.put(b"x")
+        thread.join(2 * PATIENCE)
+        assert together.owner(got[0]) is queue
+        got[0].ack()
+    together.close()
+
+
+def test_a_lease_that_runs_out_wakes_a_waiting_get(tmp_path):
+    """Nobody puts anything: the wait ends when a lease of one of the queues does."""
+    queues = [Queue(tmp_path / name, sync=False, margin=0) for name in "ab"]
+    queues[1].put(b"x")
+    queues[1].get(timeout=0, lease=0.2)
+    assert QueueSet(queues).get(timeout=PATIENCE).message.body == b"x"
+    for queue in queues:
+        queue.close()

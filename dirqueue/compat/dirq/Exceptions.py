@@ -5,6 +5,8 @@ Layer: edges.
 
 from __future__ import annotations
 
+import errno
+
 
 class QueueError(Exception):
     """Something about the queue, its schema, or a name."""
@@ -16,3 +18,7 @@ class QueueLockError(QueueError):
 
 class NotLockedError(QueueLockError, FileNotFoundError):
     """An element is not locked. dirq says so with either of the parents, depending on the queue."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.errno = errno.ENOENT

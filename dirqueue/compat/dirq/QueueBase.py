@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Self
@@ -106,7 +107,13 @@ class QueueBase:
 
     def count(self) -> int:
         """Return the number of elements, whatever their state."""
-        raise NotImplementedError
+        return self._store.count()
+
+    def purge(self, maxtemp: float = 300, maxlock: float = 600) -> None:
+        """Remove unfinished elements, locks and directories that were left behind; 0 means never."""
+        now = time.time()
+        old = [int((now - limit) * 1e9) if limit else 0 for limit in (maxtemp, maxlock)]
+        self._store.purge(*old)
 
     def touch(self, ename: str) -> None:
         """Say that an element is still in use."""

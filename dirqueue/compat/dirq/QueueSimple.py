@@ -5,8 +5,6 @@ Layer: edges.  What is on disk: layouts/simple_store.py.
 
 from __future__ import annotations
 
-import time
-
 from dirqueue import fs
 from dirqueue.compat.dirq.Exceptions import NotLockedError
 from dirqueue.compat.dirq.QueueBase import QueueBase, refused
@@ -119,13 +117,3 @@ class QueueSimple(QueueBase):
             facts = self._store.facts(ename)
             if facts is not None:
                 self._tokens[ename] = str(facts.st_mtime_ns)
-
-    def count(self) -> int:
-        """Return the number of elements, locked or not."""
-        return self._store.count()
-
-    def purge(self, maxtemp: float = 300, maxlock: float = 600) -> None:
-        """Remove unfinished elements, locks and directories that were left behind; 0 means never."""
-        now = time.time()
-        old = [int((now - limit) * 1e9) if limit else 0 for limit in (maxtemp, maxlock)]
-        self._store.purge(*old)

@@ -8,4 +8,6 @@ AUTHOR = "the dirqueue authors"
 #: The version whose interface this is.
 VERSION = "1.8"
 DATE = "3 Nov 2021"
+__author__ = AUTHOR
 __version__ = VERSION
+__date__ = DATE

@@ -5,7 +5,6 @@ Layer: edges.  What is on disk: layouts/normal_store.py and layouts/schema.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -157,13 +156,3 @@ class Queue(QueueBase):
         except BaseException:
             self.unlock(ename, permissive=True)
             raise
-
-    def count(self) -> int:
-        """Return the number of elements, whatever their state."""
-        return self._store.count()
-
-    def purge(self, maxtemp: float = 300, maxlock: float = 600) -> None:
-        """Remove unfinished elements, locks and directories that were left behind; 0 means never."""
-        now = time.time()
-        old = [int((now - limit) * 1e9) if limit else 0 for limit in (maxtemp, maxlock)]
-        self._store.purge(*old)

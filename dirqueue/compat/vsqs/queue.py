@@ -1,4 +1,4 @@
-"""The interface of VSQS: change `from vsqs` to `from dirqueue.compat.vsqs` and go on.
+"""The queues of VSQS: publish, receive, delete.
 
 Layer: edges.  What is on disk: layouts/vsqs.py. Times are microseconds, as vsqs 0.3 has them.
 """
@@ -6,6 +6,8 @@ Layer: edges.  What is on disk: layouts/vsqs.py. Times are microseconds, as vsqs
 from __future__ import annotations
 
 import os
+import time
+from typing import Any, overload
 
 from dirqueue.errors import Empty, Full
 from dirqueue.queue import Queue as _Queue
@@ -19,19 +21,33 @@ class QueueFullException(QueueException):
     """`publish` found the queue at its capacity."""
 
 
+def micros() -> int:
+    """Return the time in microseconds, as ids have it."""
+    return time.time_ns() // 1000
+
+
 class Queue:
-    """One queue.
+    """One queue: `Queue(path, capacity=None)` or, as vsqs 0.3 has it, `Queue(manager, path, capacity=None)`.
 
     Args:
         path: The queue's directory, made if it is not there.
         capacity: `publish` waits when so many messages are in the queue; no limit if None.
     """
 
-    def __init__(self, path: str | os.PathLike[str], capacity: int | None = None) -> None:
+    @overload
+    def __init__(self, path: str | os.PathLike[str], capacity: int | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, manager: QueueManager, path: str | os.PathLike[str], capacity: int | None = None
+    ) -> None: ...
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        manager, path, capacity = _arguments(*arguments, **named)
         if capacity is not None and capacity < 1:
             raise ValueError(f"capacity must be at least 1, or None for no limit, not {capacity!r}")
         self.path = os.fspath(path)
         self.capacity = capacity
+        self.manager = manager
         # An expired message is anybody's at once: VSQS knows no margin.
         self._queue = _Queue(self.path, layout="vsqs", max_messages=capacity or 0, margin=0)
         self._queue._layout.create()
@@ -73,6 +89,25 @@ class Queue:
         self._queue.close()
 
 
+def _arguments(*given: Any, **named: Any) -> tuple[QueueManager | None, str | os.PathLike[str], int | None]:
+    """Return manager, path and capacity, in whichever of the two orders they were given."""
+    if "manager" in named or (given and isinstance(given[0], QueueManager)):
+        return _managed(*given, **named)
+    return (None, *_plain(*given, **named))
+
+
+def _managed(
+    manager: QueueManager, path: str | os.PathLike[str], capacity: int | None = None
+) -> tuple[QueueManager, str | os.PathLike[str], int | None]:
+    return manager, path, capacity
+
+
+def _plain(
+    path: str | os.PathLike[str], capacity: int | None = None
+) -> tuple[str | os.PathLike[str], int | None]:
+    return path, capacity
+
+
 class QueueManager:
     """Queues that lie in one directory."""
 
@@ -84,7 +119,7 @@ class QueueManager:
         """Return the queue of that name."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise ValueError(f"{name!r} cannot be the name of a queue")
-        queue = Queue(os.path.join(self.path, name), capacity=capacity)
+        queue = Queue(self, os.path.join(self.path, name), capacity=capacity)
         self._queues.append(queue)
         return queue
 
