@@ -65,4 +65,4 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(900))
