@@ -49,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = Options(given, SOURCE)
         check_read(schema)
         self._schema = schema
-        self._queue = os.path.abspath(options.path())
+        self._queue = options.path()
         self._pieces = options.whole("numPartitions") or os.cpu_count() or 1
         self._messages = options.whole("maxMessagesPerTrigger")
         self._bytes = options.whole("maxBytesPerTrigger")
