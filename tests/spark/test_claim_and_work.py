@@ -81,6 +81,7 @@ def test_a_claim_is_renewed_while_the_job_is_longer_than_its_lease(spark, queue_
     assert queue.stats().total == 0
 
 
+@pytest.mark.slow
 def test_a_stream_renews_its_claims_while_a_batch_is_longer_than_its_lease(spark, tmp_path):
     """The source gives signs of life while a batch is worked on for four times claimTimeout."""
     queue, seen = Queue(tmp_path / "q", margin=40.0), []
