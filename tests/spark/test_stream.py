@@ -74,6 +74,26 @@ def test_a_stream_that_fails_leaves_nothing_and_goes_on(spark, tmp_path):
     assert not [name for name in files(sink) if ".batch.new" in name]
 
 
+def test_available_now_takes_what_was_there_at_the_start_and_ends(spark, tmp_path):
+    """Whoever puts while it runs does not keep it running; the next run takes that."""
+    source, seen = Queue(tmp_path / "in"), []
+    source.put_many([b"1", b"2", b"3", b"4"])
+
+    def handle(frame, _):
+        seen.extend(bytes(row.value) for row in frame.collect())
+        source.put(b"meanwhile")
+
+    stream = spark.readStream.format("dirqueue").option("maxMessagesPerTrigger", 2).load(source.path)
+    writer = stream.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "memory"))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    assert sorted(seen) == [b"1", b"2", b"3", b"4"]
+    assert source.stats().ready >= 2
+
+
 def test_a_finished_batch_that_spark_repeats_is_written_once(spark, tmp_path):
     """The commit log of the last batch is lost: the batch runs again, its identity stops it."""
     source, sink, memory = Queue(tmp_path / "in"), Queue(tmp_path / "out"), tmp_path / "memory"
