@@ -19,10 +19,9 @@ from dirqueue.layouts.native import pins
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
 from dirqueue.names import new_token
-from dirqueue.queue import check_path
 from dirqueue.settings import check_seconds
 
-from .opening import open_queue
+from .opening import local, open_queue
 
 #: Without a sign of life from the driver for so long, its messages go back.
 TIMEOUT = 300.0
@@ -57,7 +56,7 @@ def claim(
         if value is not None and (type(value) is not int or value < 1):
             raise SettingsError(f"{name} must be a whole number of at least 1, not {value!r:.60}")
     check_seconds("timeout", timeout, above=True)
-    queue = os.path.abspath(check_path(path))
+    queue = local(path)
     native = open_queue(queue).native
     pins.release_stale(native.home, native.settings)
     mine = Pins(native.home, native.settings, f"claim-{new_token()}")

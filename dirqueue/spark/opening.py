@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -32,6 +33,22 @@ SOURCE = (
 )
 WRITE = ("txnAppId", "txnVersion", "sync")
 SINK = ("sync",)
+
+
+_URL = re.compile(r"(file):/+|([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+def local(path: str | os.PathLike[str]) -> str:
+    """Return a path as the filesystem knows it, absolute; file:/ is forgiven, other schemes are not directories."""
+    text = check_path(path)
+    url = _URL.match(text)
+    if url is None:
+        return os.path.abspath(text)
+    if url[2]:
+        raise SettingsError(
+            f"{text!r:.80} is not a directory: mount {url[2]}, and give the path of the queue under it"
+        )
+    return os.path.abspath("/" + text[url.end() :])
 
 
 class Options:
@@ -84,11 +101,11 @@ class Options:
         return number
 
     def path(self) -> str:
-        """Return the one path of a write, a stream or a claim."""
+        """Return the one path of a write, a stream or a claim, absolute: executors have directories of their own."""
         paths = self._paths()
         if len(paths) != 1:
             raise SettingsError(f"give the path of one queue, not {len(paths)}: {paths!r:.80}")
-        return check_path(paths[0])
+        return local(paths[0])
 
     def _paths(self) -> list[str]:
         if several := self._given.get("paths"):
@@ -102,7 +119,7 @@ class Options:
         """Return the directories of a read: as given, or those that a pattern like spool/* finds."""
         found: list[str] = []
         for path in self._paths():
-            text = check_path(path.removeprefix("file:") if path.startswith("file:/") else path)
+            text = local(path)
             if os.path.isdir(text):
                 found.append(text)
                 continue
@@ -110,7 +127,7 @@ class Options:
             if not matches:
                 raise not_found(text)
             found += matches
-        return list(dict.fromkeys(os.path.abspath(path) for path in found))
+        return list(dict.fromkeys(found))
 
 
 class Opened(NamedTuple):

@@ -2,22 +2,25 @@
 
 Layer: edges.  Touches: batches (see layouts/native/batch.py).
 Spark makes one writer object for the tasks of a batch and another for its commit, so that everything the commit has
-to know travels in the tasks' messages, or is the same by construction: the staging directory is named after the
-checkpoint. The identity is (query, batch): a batch that Spark runs again after a crash is the same batch.
+to know travels in the tasks' messages; what failed tasks cannot tell an abort finds by name, as staging directories
+are named after the checkpoint. The identity is (query, batch): a batch that Spark runs again after a crash is the same.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import random
 from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
+from dirqueue import fs, names
 from dirqueue.errors import DirQueueError
 from dirqueue.layouts.native import batch
-from dirqueue.names import ID_DIGITS
+from dirqueue.names import TIME_DIGITS, UNIQUE_DIGITS
 
 from .columns import check_write
 from .opening import SINK, Options, open_queue
@@ -34,7 +37,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._queue = options.path()
         self._settings = sync_setting(options)
         native = open_queue(self._queue, create=True, **self._settings).native
-        self._staging = batch.begin(native.home, _staging(options.text("checkpointLocation")))
+        self._ours = _prefix(options.text("checkpointLocation"))
+        # NFS: a name of its own for each batch, so that no host believes it gone because the last one went.
+        staging = self._ours and f"{self._ours}{random.randrange(10**UNIQUE_DIGITS):0{UNIQUE_DIGITS}d}"  # noqa: S311
+        self._staging = batch.begin(native.home, staging)
 
     def write(self, iterator: Iterator[Any]) -> Written:
         from pyspark import TaskContext
@@ -51,22 +57,32 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         first = next((message for message in messages if message is not None), None)
-        if first is not None:
-            identity = batch.Identity(first.app, batchId)
-            commit_parts(self._queue, self._settings, first.staging, messages, identity)
-        self.abort([], batchId)
+        if first is None:
+            return self.abort(messages, batchId)
+        identity = batch.Identity(first.app, batchId)
+        commit_parts(self._queue, self._settings, first.staging, messages, identity)
+        return abort_parts(self._queue, self._settings, self._staging)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
-        for staging in {self._staging, *(message.staging for message in messages if message is not None)}:
+        staged = {self._staging, *(message.staging for message in messages if message is not None)}
+        for staging in sorted(staged.union(self._found())):
             abort_parts(self._queue, self._settings, staging)
 
+    def _found(self) -> list[str]:
+        """Return what this stream staged, whoever made it: one batch of it runs at a time."""
+        if self._ours is None or not os.path.isdir(self._queue):
+            return []
+        parsed = map(names.parse, fs.names_in(self._queue, -1))
+        return [
+            name.id
+            for name in parsed
+            if name is not None and name.kind == names.STAGING and name.id.startswith(self._ours)
+        ]
 
-def _staging(checkpoint: str | None) -> str | None:
-    """Return the one id that both writers of a batch come to; None where Spark keeps the checkpoint to itself.
 
-    A late task of the batch before finds the directory of the next one: nobody names its part, and it goes with it.
-    """
+def _prefix(checkpoint: str | None) -> str | None:
+    """Return how ids of this stream begin; None where Spark keeps the checkpoint to itself."""
     if checkpoint is None:
         return None
-    digits = int(hashlib.sha256(checkpoint.encode()).hexdigest(), 16) % 10 ** (ID_DIGITS - 2)
-    return f"10{digits:0{ID_DIGITS - 2}d}"  # the time in it is long past, so that purge goes by the file's
+    digits = int(hashlib.sha256(checkpoint.encode()).hexdigest(), 16) % 10 ** (TIME_DIGITS - 2)
+    return f"10{digits:0{TIME_DIGITS - 2}d}"  # a time long past, so that purge goes by that of the file

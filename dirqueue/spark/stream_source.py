@@ -49,7 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = Options(given, SOURCE)
         check_read(schema)
         self._schema = schema
-        self._queue = os.path.abspath(options.path())
+        self._queue = options.path()
         self._pieces = options.whole("numPartitions") or os.cpu_count() or 1
         self._messages = options.whole("maxMessagesPerTrigger")
         self._bytes = options.whole("maxBytesPerTrigger")
@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         native = self._native()
         if "consumer" not in start:
             consumer = f"stream-{uuid.uuid4().hex}"
-            self._register(native, consumer)
+            self._live(self._register(native, consumer))
             return {"lot": start["lot"], "consumer": consumer, "queue": self._queue}
         mine = self._pins(native, start)
         lot = self._lot = int(start["lot"])
@@ -128,9 +128,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _native(self) -> Native:
         return open_queue(self._queue).native
 
-    def _register(self, native: Native, consumer: str) -> None:
+    def _register(self, native: Native, consumer: str) -> Pins:
         about = {"host": os.uname().nodename, "pid": os.getpid(), "kind": "stream"}
-        Pins(native.home, native.settings, consumer).register(self._timeout, keep=self._keep, **about)
+        mine = Pins(native.home, native.settings, consumer)
+        mine.register(self._timeout, keep=self._keep, **about)
+        return mine
 
     def _pins(self, native: Native, offset: dict[str, Any]) -> Pins:
         """Return the lots that a checkpoint speaks of, and keep them from being given up."""
@@ -146,7 +148,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"failOnDataLoss=false to go on"
             )
             self._register(native, consumer)
-        self._beating = consumer
+        return self._live(mine)
+
+    def _live(self, mine: Pins) -> Pins:
+        """Give signs of life from now on; Spark ends the process with the query."""
+        self._beating = mine.consumer
         threading.Thread(target=self._beat, args=(mine,), name="dirqueue-pins", daemon=True).start()
         return mine
 

@@ -17,7 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dirqueue.errors import Empty, LeaseLost, SettingsError
 from dirqueue.message import Message
-from dirqueue.queue import Queue, check_path
+from dirqueue.queue import Queue
+
+from .opening import local
 
 Handler = Callable[[Message[Any]], Any]
 SCHEMA = "worker string, done long, failed long, lost long, first_error string"
@@ -62,7 +64,7 @@ def work(
         lease: Seconds to hold a message; renewed while the handler runs.
         codec: bytes, text or json.
     """
-    path = os.path.abspath(check_path(queue))
+    path = local(queue)
     Queue(path, create=False, codec=codec).close()
 
     def run(_: Any) -> Iterator[tuple[Any, ...]]:

@@ -157,7 +157,7 @@ def main():
 
     queue, output, checkpoint = sys.argv[1:]
     os.environ["KILL_DRIVER"] = str(os.getpid())
-    spark = dirqueue.spark.session("local[2]", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    spark = dirqueue.spark.session("local[2]")
     import killing
 
     spark.dataSource.register(killing.Killing)

@@ -2,6 +2,7 @@
 
 import pytest
 from kit import drain
+from patience import until
 
 import dirqueue.spark
 from dirqueue import LeaseLost, Queue, QueueNotFound, Reject, SettingsError
@@ -50,6 +51,56 @@ def test_a_batch_that_was_given_to_others_cannot_be_acknowledged(spark, queue_di
     with pytest.raises(LeaseLost), dirqueue.spark.claim(spark, queue_dir):
         give_away()
     assert drain(queue) == [b"1"]
+
+
+def signs_of_life(home, times):
+    """Return a condition that comes true when the one consumer has given so many signs of life from now on."""
+    seen = set()
+
+    def enough():
+        (consumer,) = pins.consumers(home)
+        seen.add(pins.owner(home, consumer).until)
+        return len(seen) > times
+
+    return enough
+
+
+#: Signs of life in the time of four leases.
+FOUR_LEASES = 16
+
+
+def test_a_claim_is_renewed_while_the_job_is_longer_than_its_lease(spark, queue_dir):
+    """Four leases long, with a purge at every look: the messages stay with the driver, and are acknowledged."""
+    queue = Queue(queue_dir, margin=40.0)  # a stalled machine is not what is tried here
+    queue.put_many([b"1", b"2"])
+    with dirqueue.spark.claim(spark, queue_dir, timeout=0.4) as frame:
+        enough = signs_of_life(queue._layout.home, FOUR_LEASES)
+        until(lambda: (queue.purge().released == 0) and enough(), "signs of life")
+        assert frame.count() == 2
+        assert drain(queue) == []
+    assert queue.stats().total == 0
+
+
+@pytest.mark.slow
+def test_a_stream_renews_its_claims_while_a_batch_is_longer_than_its_lease(spark, tmp_path):
+    """The source gives signs of life while a batch is worked on for four times claimTimeout."""
+    queue, seen = Queue(tmp_path / "q", margin=40.0), []
+    queue.put_many([b"1", b"2"])
+
+    def handle(frame, _):
+        enough = signs_of_life(queue._layout.home, FOUR_LEASES)
+        until(lambda: (queue.purge().released == 0) and enough(), "signs of life")
+        seen.extend(bytes(row.value) for row in frame.collect())
+
+    stream = spark.readStream.format("dirqueue").option("claimTimeout", 0.4).load(queue.path)
+    writer = stream.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "memory"))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    assert sorted(seen) == [b"1", b"2"]
+    assert queue.stats().ready == 0
 
 
 def test_a_claim_of_what_cannot_be_is_refused(spark, tmp_path):

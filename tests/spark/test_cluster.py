@@ -42,4 +42,5 @@ def test_a_speculative_copy_of_a_task_doubles_nothing(without_java, tmp_path):
     """Two attempts of one task really ran side by side; each message is there once."""
     scratch = write_on_a_cluster("speculate", tmp_path)
     assert len(list(scratch.glob("attempt-*"))) >= 2
+    assert not [name for name in files(tmp_path / "q") if ".batch.new" in name]
     assert sorted(map(int, drain(Queue(tmp_path / "q")))) == list(range(1000))

@@ -46,8 +46,8 @@ def open_dir():
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("job", [read, write, stream])
-@pytest.mark.parametrize("closed", ["the queue", "what is in it"])
+@pytest.mark.parametrize("job", [read, write, pytest.param(stream, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("closed", ["the queue", pytest.param("what is in it", marks=pytest.mark.slow)])
 def test_no_permission_on_an_executor_is_told_in_the_driver(spark, open_dir, job, closed):
     """The driver may do everything, its tasks run as nobody: one sentence with the path, nothing left of a write."""
     queue = Queue(open_dir / "q")

@@ -156,7 +156,6 @@ def test_every_job_tells_how_far_it_is_and_what_it_did(spark, tmp_path, capsys, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_a_report_counts_many_names(spark, tmp_path):
     """200,000 messages in twenty queues; the driver gets one row for each queue."""
     for number in range(20):

@@ -62,6 +62,7 @@ def test_the_pieces_of_an_element_have_the_types_of_the_schema(spark, elements):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "text"),
     [

@@ -114,6 +114,20 @@ def test_a_wrong_column_is_named(spark, queue_dir, schema, text):
         spark.read.format("dirqueue").schema(schema).load(str(queue_dir)).collect()
 
 
+def test_a_path_may_be_a_file_url_and_nothing_else(spark, queue_dir, monkeypatch):
+    """file:/ is what Spark's own sources take; hdfs:// would have to be mounted, and the error says so."""
+    Queue(queue_dir).put(b"x")
+    for prefix in ("file:", "file://"):
+        assert load(spark, f"{prefix}{queue_dir}").count() == 1
+    with pytest.raises(Exception, match="'hdfs://host/q' is not a directory: mount hdfs, and give the path"):
+        load(spark, "hdfs://host/q").collect()
+    frame = spark.sql("SELECT 'y' AS value")
+    frame.write.format("dirqueue").mode("append").save(f"file://{queue_dir}")
+    assert len(Queue(queue_dir)) == 2
+    with pytest.raises(Exception, match="'s3a://bucket/q' is not a directory: mount s3a"):
+        frame.write.format("dirqueue").mode("append").save("s3a://bucket/q")
+
+
 def test_a_missing_queue_is_named(spark, tmp_path):
     """A path or a pattern that finds nothing."""
     for name in ("nowhere", "no*where"):

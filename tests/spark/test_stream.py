@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from kit import drain
+from kit import drain, files
 
 from dirqueue import Queue
 
@@ -39,8 +39,59 @@ def test_every_message_goes_from_queue_to_queue_once(spark, tmp_path):
     run(spark, source.path, sink.path, memory)
     source.put(b"more")
     run(spark, source.path, sink.path, memory)
+    assert not [name for name in files(sink.path) if ".batch.new" in name]
     assert sorted(drain(sink)) == sorted([*wanted, b"more"])
     assert source.stats().total == 0
+
+
+def test_a_stream_that_fails_leaves_nothing_and_goes_on(spark, tmp_path):
+    """Nothing of the failed batch is visible or staged; the next run writes it, once."""
+    source, sink, mark = Queue(tmp_path / "in"), tmp_path / "out", tmp_path / "mark"
+    source.put_many([b"1", b"2"])
+
+    def fail_once(batches):
+        for batch in batches:
+            if not mark.exists():
+                mark.touch()
+                raise ValueError("on purpose")
+            yield batch
+
+    def run_once():
+        frame = spark.readStream.format("dirqueue").load(source.path).select("value")
+        writer = frame.mapInArrow(fail_once, "value binary").writeStream.format("dirqueue")
+        writer = writer.option("checkpointLocation", str(tmp_path / "memory")).trigger(availableNow=True)
+        query = writer.start(str(sink))
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    with pytest.raises(Exception, match="on purpose"):
+        run_once()
+    assert not [name for name in files(sink) if "batch" in name]
+    run_once()
+    assert sorted(drain(Queue(sink))) == [b"1", b"2"]
+    assert not [name for name in files(sink) if ".batch.new" in name]
+
+
+def test_available_now_takes_what_was_there_at_the_start_and_ends(spark, tmp_path):
+    """Whoever puts while it runs does not keep it running; the next run takes that."""
+    source, seen = Queue(tmp_path / "in"), []
+    source.put_many([b"1", b"2", b"3", b"4"])
+
+    def handle(frame, _):
+        seen.extend(bytes(row.value) for row in frame.collect())
+        source.put(b"meanwhile")
+
+    stream = spark.readStream.format("dirqueue").option("maxMessagesPerTrigger", 2).load(source.path)
+    writer = stream.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "memory"))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    assert sorted(seen) == [b"1", b"2", b"3", b"4"]
+    assert source.stats().ready >= 2
 
 
 def test_a_finished_batch_that_spark_repeats_is_written_once(spark, tmp_path):

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from dirqueue.errors import DirQueueError, SettingsError
-from dirqueue.spark.opening import open_queue
+from dirqueue.spark.opening import local, open_queue
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")
 #: The body as text; files of text hold the body alone.
@@ -61,7 +61,7 @@ def drain(
         raise SettingsError(f"format must be one of {', '.join(FORMATS)}, not {format!r:.60}")
     if binary and format not in ("parquet", "orc"):
         raise SettingsError(f"binary bodies need parquet or orc, not {format}")
-    path, target = os.path.abspath(os.fspath(queue)), os.path.abspath(os.fspath(output))
+    path, target = local(queue), os.path.abspath(os.fspath(output))
     opened = open_queue(path)
     opened.native  # noqa: B018 - refused here, not in the stream
     schema = COLUMNS.replace("value string", "value binary") if binary else COLUMNS

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from dirqueue.errors import SettingsError
-from dirqueue.spark.opening import open_queue
+from dirqueue.spark.opening import local, open_queue
 
 from .progress import Progress, followed
 
@@ -68,7 +68,7 @@ def fill(
         frame = frame.select(body.alias("value"), *extra)
     else:
         frame = frame.select("value", *extra)
-    path = os.path.abspath(os.fspath(queue))
+    path = local(queue)
     repeated = False
     if app is not None and version is not None:
         from dirqueue.layouts.native import batch

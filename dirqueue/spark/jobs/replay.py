@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from dirqueue.spark.opening import open_queue
+from dirqueue.spark.opening import local, open_queue
 
 from .progress import Progress, followed
 
@@ -47,7 +47,7 @@ def replay(
         dry_run: Only count.
         progress: Called with the tasks that are done and all there are, while it runs.
     """
-    path = os.path.abspath(os.fspath(queue))
+    path = local(queue)
     open_queue(path)
     chosen = (
         spark.read.format("dirqueue")
