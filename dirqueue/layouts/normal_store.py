@@ -109,8 +109,9 @@ class NormalStore(Store):
             self._chmod(staging, fs.DIR_MODE)
             if sync:
                 home.sync(staging)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
             # COMPAT: the purge of Python's dirq removes what is in here at any age, as long as it is empty.
+            # NFS: made, reply lost, asked again: then it exists.
             self.discard(staging)
             return None
         except BaseException:

@@ -280,7 +280,7 @@ class Vsqs(Foreign):
         place, until = self._leased(held.id, until)
         try:
             if place != held.place:
-                fs.move(held.place, place, self.home.fd)
+                self.home.move(held.place, place)
         except FileNotFoundError:
             raise lost(held, doing) from None
         except OSError as error:

@@ -1,25 +1,53 @@
 """Interleavings of the real library: programs of short operations, run in every order or in many.
 
 A program is a string, one letter an operation; `"p|ga|tG"` is three clients. What runs is the public queue object on a
-simulated directory, with each filesystem call as a switching point.
+simulated directory, with each filesystem call as a switching point, and one more between operations, where the books
+are kept: what returned before what began decides some verdicts.
+
+A world is set up once for a plan, and set back to that moment before each run.
 """
 
-import itertools
+import contextlib
+import importlib
+import pkgutil
+import random
 from dataclasses import dataclass, field
 
 import dirqueue
+import dirqueue.layouts
 from dirqueue import fs as seam_fs
 from dirqueue import names
+from dirqueue.layouts import dirq_names
+from dirqueue.layouts.native import publish
 from lab import seam
 from lab.account import Books
-from lab.schedule import DepthFirst, Endless, Pruned, Random, Recorded, Scheduler, shorten
+from lab.rewind import Moment, picture
+from lab.schedule import (
+    DepthFirst,
+    Endless,
+    Event,
+    Pruned,
+    Random,
+    Recorded,
+    Scheduler,
+    kill_of,
+    read,
+    shorten,
+    written,
+)
 from lab.simfs import SimFS
+
+# The clock of what is loaded only while a world runs would be the real one.
+for _found in pkgutil.walk_packages(dirqueue.layouts.__path__, "dirqueue.layouts."):
+    importlib.import_module(_found.name)
 
 LEASE = 10.0
 MARGIN = 1.0
 #: One tick is longer than a lease and its margin, and shorter than what a measured clock is trusted for.
 TICK = 15.0
 LONG = 100_000.0
+#: The directory number of the books, for footprints.
+BOOKS = "books"
 
 
 @dataclass(frozen=True)
@@ -35,6 +63,9 @@ class Plan:
     fstype: str = "tmpfs"
     noreplace: bool = True
     links: bool = True
+    sliced: bool = False
+    #: Kinds of complaints that this plan's layout makes no promise about.
+    forgiven: tuple = ()
     settings: tuple = ()
 
     @classmethod
@@ -42,7 +73,8 @@ class Plan:
         return cls(tuple(text.split("|")), **more)
 
     def __str__(self):
-        extra = [f"{name}={getattr(self, name)}" for name in ("before", "ticks", "lossy", "kills", "layout")]
+        usual = Plan(self.programs)
+        extra = [f"{name}={value!r}" for name, value in vars(self).items() if value != getattr(usual, name)]
         return f"{'|'.join(self.programs)} ({', '.join(extra)})"
 
 
@@ -53,84 +85,129 @@ class Outcome:
     log: list = field(default_factory=list)
 
 
+class Count:
+    """Counts up, and can be set back."""
+
+    def __init__(self):
+        self.last = 0
+
+    def __next__(self):
+        self.last += 1
+        return self.last
+
+
 class Person:
     """One process: its own queue object, its own names, its own leases."""
 
-    def __init__(self, world, name):
+    def __init__(self, world, name, settings):
         self.world = world
         self.name = name
-        self.queue = dirqueue.Queue("/sim/q", **world.settings)
+        self.queue = dirqueue.Queue("/sim/q", **settings)
         self.leases = []
-        self._count = itertools.count(1)
+        self._count = Count()
+        self._rest = ""
+        self._result = ()
 
     def body(self):
         return f"{self.name}{next(self._count)}".encode()
 
     def run(self, program):
-        for letter in program:
+        """Do one operation after the other."""
+        self._rest = program
+        self.between()
+        while self._rest:
+            letter, self._rest = self._rest[0], self._rest[1:]
             OPERATIONS[letter](self)
+
+    def between(self, *bodies, event=None, result=(), empty=False):
+        """Take the turn between two operations: the books learn of the end of one and the beginning of the next.
+
+        `bodies` are those that the end is about; `event` enters it, and depends on nothing but these and `result`.
+        """
+        scheduler, following = self.world.scheduler, self._rest[:1]
+        if scheduler.compares:
+            self._result = (*result, empty, bodies, getattr(event, "__qualname__", ""))
+            scheduler.remember(self._memory)
+        scheduler.turn("between", self._footprint, bodies, empty)
+        self._result = ()
+        if event is not None:
+            event()
+        if following == "g":
+            self.world.books.getting(self.name)
+        elif following in ENDS and self.leases:
+            self.world.books.ending(self.leases[0][1], ENDS[following])
+
+    def _footprint(self, bodies, empty):
+        """Return what the books look at and what is entered, at the end of one operation and before the next."""
+        following = self._rest[:1]
+        if following in ENDS:
+            bodies += tuple(hold.body for _, hold in self.leases)
+        entered = [(BOOKS, body) for body in bodies] + ([(BOOKS, "empty")] if empty else [])
+        return ((BOOKS, None),) if following == "g" else (), entered
+
+    def _memory(self):
+        """Return all that this process remembers."""
+        world = self.world
+        process = world._processes[self.name]
+        mine = (process["count"].last, process["last"], dirq_names._last, world.fs.counts.get(self.name, 0))
+        return (mine, picture(self, stop=(World, seam.Clock)))
 
     def put(self, delay=0.0):
         body = self.body()
         self.world.books.putting(body)
         self.queue.put(body, delay=delay)
-        if delay:
-            self.world.books.hidden.add(body)
-        self.world.books.put(self.world.step, body)
+        self.between(body, event=lambda: self.world.books.put(body, delayed=bool(delay)))
 
     def put_many(self):
         bodies = [self.body(), self.body()]
         self.world.books.putting(*bodies)
         self.queue.put_many(bodies)
-        self.world.books.put(self.world.step, *bodies)
+        self.between(*bodies, event=lambda: self.world.books.put(*bodies))
 
     def get(self):
         world = self.world
-        began = world.step
         try:
             lease = self.queue.get(timeout=0)
         except dirqueue.Empty:
-            world.books.empty(self.name, began, world.step)
+            self.between(event=lambda: world.books.empty(self.name), empty=True)
             return
-        until = lease.until.timestamp()
-        hold = world.books.got(
-            self.name, lease.message.body, began, world.step, until, world.seconds, lease.message.attempts
-        )
-        self.leases.append((lease, hold))
+        body, until, now = lease.message.body, lease.until.timestamp(), world.seconds
+
+        def enter():
+            self.leases.append((lease, world.books.got(self.name, body, until, now)))
+
+        self.between(body, event=enter, result=(lease, until, now))
 
     def end(self, verb, *arguments):
         if not self.leases:
-            return
+            return self.between()
         lease, hold = self.leases.pop(0)
-        books, world = self.world.books, self.world
-        books.ending(hold, world.step, verb)
+        books = self.world.books
         try:
             getattr(lease, verb)(*arguments)
         except dirqueue.LeaseLost:
-            books.lost(hold, world.seconds, verb=verb)
-            if verb == "ack" and not any(
-                h.ending and h is not hold for h in books.holds if h.body == hold.body
-            ):
-                books.maybe_acked.discard(hold.body)
-        else:
-            if verb == "renew":
+            now = self.world.seconds
+            return self.between(hold.body, event=lambda: books.lost(hold, now, verb=verb), result=(hold, now))
+        if verb == "renew":
+
+            def enter():
                 books.renewed(hold, lease.until.timestamp())
                 self.leases.append((lease, hold))
-            else:
-                books.ended(hold, verb, world.step)
+
+            return self.between(hold.body, event=enter, result=(lease, hold))
+        how = "dead" if lease.ended == "dead" else verb
+        return self.between(hold.body, event=lambda: books.ended(hold, how), result=(hold, how))
 
     def purge(self):
         self.queue._layout.purge(None)  # without its lock: two at once must do no harm
+        self.between()
 
     def redrive(self):
         self.queue.redrive()
-
-    def keep(self):
-        """Remember the lease twice: used after it ended, it must be refused."""
-        if self.leases:
-            self.leases.append(self.leases[0])
+        self.between()
 
 
+ENDS = {"a": "ack", "t": "retry", "r": "retry", "l": "release", "j": "reject", "n": "renew"}
 OPERATIONS = {
     "p": Person.put,
     "y": lambda who: who.put(delay=5.0),
@@ -138,6 +215,7 @@ OPERATIONS = {
     "g": Person.get,
     "a": lambda who: who.end("ack"),
     "t": lambda who: who.end("retry", 0.0, "no luck"),
+    "r": lambda who: who.end("retry", 0.0),
     "l": lambda who: who.end("release"),
     "j": lambda who: who.end("reject", "bad"),
     "n": lambda who: who.end("renew"),
@@ -146,15 +224,101 @@ OPERATIONS = {
 }
 
 
-class World:
-    """One run of one plan."""
+class Clock(seam.Clock):
+    """The time of a world; whoever looks at it is told, whoever sleeps changes it for all."""
 
-    def __init__(self, plan, chooser):
+    def __init__(self, world):
+        super().__init__()
+        self._world = world
+
+    def time_ns(self):
+        self._world.scheduler.note(self.ns)
+        return self.ns
+
+    def time(self):
+        return self.time_ns() / 1e9
+
+    def monotonic_ns(self):
+        return 1000 * 10**9 + self.time_ns() - self.start_ns
+
+    def monotonic(self):
+        return self.monotonic_ns() / 1e9
+
+    perf_counter = monotonic
+
+    def sleep(self, seconds):
+        self._world.scheduler.turn("sleep", None)
+        super().sleep(seconds)
+
+
+class World:
+    """One plan, set up; `run` it as often as you like, inside `with`."""
+
+    def __init__(self, plan):
         self.plan = plan
-        self.clock = seam.Clock()
-        self.scheduler = Scheduler(chooser, self._switch)
-        self.books = Books(margin=MARGIN)
-        self.settings = {
+        self.clock = Clock(self)
+        self.fs = SimFS(self.clock.now_ns, fstype=plan.fstype, noreplace=plan.noreplace, links=plan.links)
+        self.scheduler = Scheduler(Recorded())
+        self.books = self._new_books()
+        self._people = {}
+        self._processes = {}
+        self._elements = {}
+        self._current = None
+        self._settled = {}
+        self._memories = {}
+        self._context = contextlib.ExitStack()
+
+    def _new_books(self):
+        least = LEASE / 2 if self.plan.layout == "native" else -LONG
+        return Books(margin=MARGIN, least=least)
+
+    @property
+    def seconds(self):
+        return self.clock.ns / 1e9
+
+    # --- setting up ----------------------------------------------------------------------------------------
+
+    def __enter__(self):
+        saved, last, dice, deep = names.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP
+
+        @self._context.callback
+        def restore():
+            names.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP = saved, last, dice, deep
+
+        self._context.enter_context(seam.replaced("dirqueue", seam_fs.CALLS, fs=self.fs, clock=self.clock))
+        random.random = lambda: 0.5
+        if self.plan.sliced:
+            publish.DEEP = -1
+        try:
+            self._set_up()
+        except BaseException:
+            self._context.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._context.close()
+
+    def _person(self, name, settings):
+        place = len(self._processes) + 1
+        process = {**names.PROCESS.__dict__, "count": Count(), "last": names.MIN_TIME}
+        self._processes[name] = process | {"stem": f"{name}-", "unique": f"{place:09d}"}
+        self._elements[name] = 0
+        self._switch(name)
+        person = self._people[name] = Person(self, name, settings)
+        return person
+
+    def _switch(self, name):
+        """Become another process: what a module keeps for its process is put by for each."""
+        if self._current is not None:
+            self._elements[self._current] = dirq_names._last
+        names.PROCESS.__dict__ = self._processes[name]
+        dirq_names._last = self._elements[name]
+        self._current = name
+
+    def _set_up(self):
+        plan = self.plan
+        settings = {
             "lease": LEASE,
             "margin": MARGIN,
             "layout": plan.layout,
@@ -162,105 +326,101 @@ class World:
             "max_attempts": 3,
             **dict(plan.settings),
         }
-        self.fs = SimFS(
-            self.clock.now_ns,
-            self.scheduler,
-            fstype=plan.fstype,
-            noreplace=plan.noreplace,
-            links=plan.links,
-        )
-        self._processes = {}
-
-    @property
-    def step(self):
-        return self.scheduler.step
-
-    @property
-    def seconds(self):
-        return self.clock.ns / 1e9
-
-    def _switch(self, name):
-        names.PROCESS = self._processes[name]
-
-    def _person(self, name):
-        process = names.Process()
-        process.count = itertools.count(1)
-        process.stem = f"{name}-"
-        process.unique = f"{len(self._processes) + 1:09d}"
-        self._processes[name] = names.PROCESS = process
-        return Person(self, name)
-
-    def run(self):
-        saved = names.PROCESS
-        try:
-            with seam.replaced("dirqueue", seam_fs.CALLS, fs=self.fs, clock=self.clock):
-                return self._run()
-        finally:
-            names.PROCESS = saved
-
-    def _run(self):
-        plan = self.plan
         self.fs.mkdir("/sim/q")
-        self._first = self._person("z")
-        self._first.run(plan.before)
-        people = {}
+        self._person("z", settings).run(plan.before)
         for place in range(len(plan.programs)):
-            name = chr(ord("a") + place)
-            people[name] = self._person(name)
+            self._person(chr(ord("a") + place), settings)
         self.clock.advance(1.0)
-        for name, person in people.items():
+        for name, person in self._people.items():
             self._switch(name)
             warm(person.queue)
         self.clock.advance(1.0)
-        events = {f"~tick{n}": lambda: self.clock.tick(TICK) for n in range(plan.ticks)}
-        if plan.kills:
-            for name in list(people)[: plan.kills]:
-                events[f"~~kill {name}"] = lambda name=name: self.scheduler.kill(name)
+        self._current = None
+        roots = [self.fs, self.clock, *self._people.values(), *self._processes.values(), self._elements]
+        self._beginning = Moment([*roots, self.books], stop=(World, Scheduler))
+
+    # --- one run -------------------------------------------------------------------------------------------
+
+    def run(self, chooser):
+        """Run the plan once from its beginning; return what went wrong."""
+        self._beginning.back()
+        self._current = None
+        plan = self.plan
+        scheduler = self.scheduler = self.fs.scheduler = Scheduler(
+            chooser, self._switch, self._state, self._memories
+        )
+        events = {"~tick": Event(lambda: self.clock.tick(TICK), times=plan.ticks)} if plan.ticks else {}
+        clients = [name for name in self._people if name != "z"]
+        for name in clients[: plan.kills]:
+            events[f"~~kill {name}"] = Event(lambda name=name: scheduler.kill(name), kill_of(name))
         self.fs.lossy = plan.lossy
         bodies = {
-            name: (lambda person=person, program=program: person.run(program))
-            for (name, person), program in zip(people.items(), plan.programs, strict=True)
+            name: (lambda person=self._people[name], program=program: person.run(program))
+            for name, program in zip(clients, plan.programs, strict=True)
         }
         try:
-            self.scheduler.run(bodies, events)
+            scheduler.run(bodies, events)
         except Endless:
-            self.books.say("endless", f"still not done after {self.step} calls")
-            return self.books.wrong
+            self.books.say("endless", f"still not done after {scheduler.step} calls")
+            return self._unforgiven()
+        finally:
+            self._complain()
         self.fs.lossy = 0
-        if self.scheduler.killed or self.clock.ticked:
+        if scheduler.killed or self.clock.ticked:
             self.books.hidden |= self.books.tried  # who knows what the dead and the sleepers had claimed
+        self._settle()
+        return self._unforgiven()
+
+    def _unforgiven(self):
+        return [each for each in self.books.wrong if each[0] not in self.plan.forgiven]
+
+    def _state(self):
+        return (self.fs.digest, self.clock.ns, self.fs.lossy, self.books.digest())
+
+    def _complain(self):
         for name, error in self.scheduler.errors.items():
             self.books.say(f"raised {type(error).__name__}", f"{name}: {type(error).__name__}: {error}")
-        self._settle()
-        return self.books.wrong
-
-    def _tree(self):
-        tree = self.fs.tree()
-        return tree if self.plan.layout == "native" else _files(tree)  # dirq keeps its newest directory
 
     def _settle(self):
         """Everybody is gone and all leases have run out: what is left must be what was promised."""
+        key = (self.fs.digest, self.clock.ns)
+        if key not in self._settled:
+            self._settled[key] = self._look()
+        left, dead, extra = self._settled[key]
+        if left is None:
+            self.books.say("endless", "the queue cannot be emptied")
+            return
+        self.books.settle(left, dead)
+        if extra:
+            self.books.say("leftover", f"after purge: {', '.join(extra)}")
+
+    def _look(self):
+        """Empty the queue; return the bodies that were left, those that are dead, and names that nobody needs."""
         self.clock.advance(LONG)
-        last = self._first
-        self._switch(last.name)
+        self._switch("z")
+        queue = self._people["z"].queue
         left, dead = [], []
-        for _ in range(50):
+        while True:
             try:
-                lease = last.queue.get(timeout=0)
+                lease = queue.get(timeout=0)
             except dirqueue.Empty:
                 break
             left.append(lease.message.body)
             lease.ack()
-        else:
-            self.books.say("endless", "the queue cannot be emptied")
-        if "dead" not in last.queue._layout.lacks:
-            dead = [message.body for message in last.queue.peek("dead")]
-        self.books.settle(left, dead)
-        if leftovers(self._tree(), len(dead)):
+            if len(left) > 50:
+                return None, [], []
+        if "dead" not in queue._layout.lacks:
+            dead = [message.body for message in queue.peek("dead")]
+        extra = leftovers(self._tree(), len(dead))
+        if extra:
             self.clock.advance(LONG)
-            last.queue._layout.purge(None)
-            if extra := leftovers(self._tree(), len(dead)):
-                self.books.say("leftover", f"after purge: {', '.join(extra)}")
+            queue._layout.purge(None)
+            extra = leftovers(self._tree(), len(dead))
+        return left, dead, extra
+
+    def _tree(self):
+        tree = self.fs.tree()
+        return tree if self.plan.layout == "native" else _files(tree)  # dirq keeps its newest directory
 
 
 def _files(tree):
@@ -286,41 +446,49 @@ def leftovers(tree, dead):
 
 
 def replay(plan, choices):
-    """Run one schedule again."""
+    """Run one schedule again: a list of numbers, or the text that they were written as."""
+    with World(plan) as world:
+        return _again(world, read(choices) if isinstance(choices, str) else choices)
+
+
+def _again(world, choices):
     chooser = Recorded(choices)
-    world = World(plan, chooser)
-    wrong = world.run()
+    wrong = world.run(chooser)
     return Outcome(wrong, chooser.made, world.scheduler.log)
 
 
 def exhaust(plan, limit=None):
-    """Run every schedule of a plan, or the first `limit`; return (runs, pruned, complete, failure or None)."""
+    """Run every schedule of a plan, or the first `limit`; return (runs, pruned, complete, failure or None).
+
+    `runs` went to their ends; `pruned` were cut where all that could follow had been tried.
+    """
     chooser = DepthFirst()
     runs = pruned = 0
-    while True:
-        chooser.begin()
-        world = World(plan, chooser)
-        try:
-            wrong = world.run()
-            runs += 1
-        except Pruned:
-            wrong = []
-            pruned += 1
-        if wrong:
-            return runs, pruned, False, failure(plan, chooser.made, wrong)
-        if not chooser.next():
-            return runs, pruned, True, None
-        if limit is not None and runs + pruned >= limit:
-            return runs, pruned, False, None
+    with World(plan) as world:
+        while True:
+            chooser.begin()
+            try:
+                wrong = world.run(chooser)
+                runs += 1
+            except Pruned:
+                wrong = world._unforgiven()
+                pruned += 1
+            if wrong:
+                return runs, pruned, False, failure(world, chooser.made, wrong)
+            if not chooser.next():
+                return runs, pruned, True, None
+            if limit is not None and runs + pruned >= limit:
+                return runs, pruned, False, None
 
 
 def wander(plan, runs, seed=0):
     """Run random schedules; return (runs, failure or None)."""
-    for number in range(runs):
-        chooser = Random(f"{seed}-{number}")
-        wrong = World(plan, chooser).run()
-        if wrong:
-            return number + 1, failure(plan, chooser.made, wrong)
+    with World(plan) as world:
+        for number in range(runs):
+            chooser = Random(f"{seed}-{number}")
+            wrong = world.run(chooser)
+            if wrong:
+                return number + 1, failure(world, chooser.made, wrong)
     return runs, None
 
 
@@ -331,24 +499,25 @@ class Failure:
     plan: Plan
     kind: str
     text: str
-    choices: list
+    choices: str
     log: list
 
     def __str__(self):
         steps = "\n".join(f"    {who}: {what}" for who, what in self.log)
-        return f"{self.kind}: {self.text}\n  plan {self.plan}\n  replay with {self.choices}\n  schedule:\n{steps}"
+        return f"{self.kind}: {self.text}\n  plan {self.plan}\n  replay with {self.choices!r}\n  schedule:\n{steps}"
 
 
-def failure(plan, choices, wrong):
+def failure(world, choices, wrong):
     """Shorten a failing schedule and tell it."""
-    kind = wrong[0][0]
+    kind, plan = wrong[0][0], world.plan
 
     def fails(trial):
-        return any(each[0] == kind for each in replay(plan, trial).wrong)
+        return any(each[0] == kind for each in _again(world, trial).wrong)
 
+    text = wrong[0][1]
     if not fails(choices):
-        return Failure(plan, f"not repeatable: {kind}", wrong[0][1], choices, [])
+        return Failure(plan, f"not repeatable: {kind}", text, written(choices), [])
     best = shorten(choices, fails)
-    outcome = replay(plan, best)
+    outcome = _again(world, best)
     text = next(each[1] for each in outcome.wrong if each[0] == kind)
-    return Failure(plan, kind, text, best, outcome.log)
+    return Failure(plan, kind, text, written(best), outcome.log)

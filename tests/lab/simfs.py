@@ -1,15 +1,17 @@
 """A POSIX directory in memory, with the freedoms that a real one takes.
 
 Its methods have the signatures of the `os` calls they stand for. Before each call that others can notice it asks the
-scheduler for a turn; a listing takes two turns, and what changed in between is shown or not as the scheduler likes.
-With `lossy`, a call may be done twice, as when a network filesystem loses the first reply.
+scheduler for a turn and says what it touches: names in directories, whole directories, files. A listing takes two
+turns, and each name that came or went in between is shown or not as the scheduler likes: one that was renamed may be
+missed, or shown twice. With `lossy`, a call may be done twice, as when a network filesystem loses the first reply.
 """
 
 import errno
 import itertools
 import os
 import stat
-from types import SimpleNamespace
+
+from lab.schedule import reading, writing
 
 MOUNT = "/sim"
 DEVICE = 99
@@ -18,7 +20,31 @@ ROOT = 1
 NUMBERS = itertools.count(10**9)
 
 
+class Facts:
+    """What stat tells."""
+
+    __slots__ = ("st_ctime_ns", "st_gid", "st_ino", "st_mode", "st_mtime_ns", "st_nlink", "st_size", "st_uid")
+    st_dev = DEVICE
+
+    def __init__(self, inode):
+        self.st_mode = inode.mode
+        self.st_ino = inode.number
+        self.st_nlink = inode.links()
+        self.st_size = 4096 if inode.entries is not None else len(inode.data)
+        self.st_mtime_ns = self.st_ctime_ns = inode.mtime_ns
+        self.st_uid = self.st_gid = 0
+
+    @property
+    def st_mtime(self):
+        return self.st_mtime_ns / 1e9
+
+    def told(self):
+        return (self.st_mode, self.st_ino, self.st_nlink, self.st_size, self.st_mtime_ns)
+
+
 class Inode:
+    """A file or a directory."""
+
     __slots__ = ("data", "entries", "mode", "mtime_ns", "nlink", "number")
 
     def __init__(self, number, mode, now):
@@ -26,25 +52,17 @@ class Inode:
         self.mode = mode
         self.mtime_ns = now
         self.nlink = 1
-        self.data = bytearray()
+        self.data = b""
         self.entries = {} if stat.S_ISDIR(mode) else None
 
-    @property
-    def is_directory(self):
-        return self.entries is not None
+    def __lt__(self, other):
+        return self.number < other.number
 
-    def facts(self):
-        return SimpleNamespace(
-            st_mode=self.mode,
-            st_ino=self.number,
-            st_dev=DEVICE,
-            st_nlink=self.nlink,
-            st_uid=0,
-            st_gid=0,
-            st_size=4096 if self.is_directory else len(self.data),
-            st_mtime=self.mtime_ns / 1e9,
-            st_mtime_ns=self.mtime_ns,
-        )
+    def links(self):
+        """Return the number of names: of a directory, its own, its dot, and one dot-dot for each in it."""
+        if self.entries is None or not self.nlink:
+            return self.nlink
+        return 2 + sum(inode.entries is not None for inode in self.entries.values())
 
 
 class Found:
@@ -57,10 +75,10 @@ class Found:
         self._inode = inode
 
     def is_file(self, *, follow_symlinks=True):
-        return not self._inode.is_directory
+        return self._inode.entries is None
 
     def is_dir(self, *, follow_symlinks=True):
-        return self._inode.is_directory
+        return self._inode.entries is not None
 
     def is_symlink(self):
         return False
@@ -69,10 +87,12 @@ class Found:
         return self._inode.number
 
     def stat(self, *, follow_symlinks=True):
-        return self._inode.facts()
+        return Facts(self._inode)
 
 
 class Listing:
+    """An open directory being read."""
+
     def __init__(self, found):
         self._found = iter(found)
 
@@ -93,12 +113,16 @@ class Listing:
 
 
 class Handle:
-    __slots__ = ("inode", "position", "writable")
+    __slots__ = ("inode", "position")
 
-    def __init__(self, inode, writable):
+    def __init__(self, inode):
         self.inode = inode
         self.position = 0
-        self.writable = writable
+
+
+def _whole(inode):
+    """Return the slots of what stat tells of a file or a directory."""
+    return (inode.number,) if inode.entries is None else (inode.number, (inode.number, None))
 
 
 def fail(code, *names):
@@ -108,21 +132,20 @@ def fail(code, *names):
 class Alone:
     """The scheduler of a world with one inhabitant."""
 
-    def turn(self, kind, reads=(), writes=()):
+    inside = False
+
+    def turn(self, kind, touches=reading, *arguments):
         pass
 
-    def choose(self, options, label):
+    def choose(self, options):
         return 0
+
+    def note(self, fact):
+        pass
 
 
 class SimFS:
     """One filesystem, mounted at /sim; `now` is a function that returns nanoseconds."""
-
-    #: Every call that a package may bind; the seam refuses one that is not here.
-    CALLS = frozenset(
-        "chmod close dup2 fallocate fstat fsync link listdir lstat mkdir open read rename "
-        "rename_noreplace rmdir scandir stat syncfs unlink utime write".split()
-    )
 
     def __init__(self, now, scheduler=None, *, fstype="tmpfs", lossy=0, noreplace=True, links=True):
         self.now = now
@@ -130,13 +153,16 @@ class SimFS:
         self.lossy = lossy
         self.noreplace = noreplace
         self.links = links
-        self._count = ROOT
+        #: A number for all that lies here, changed with each change.
+        self.digest = 0
+        #: How many files each client has made.
+        self.counts = {}
         self.root = Inode(ROOT, stat.S_IFDIR | 0o755, now())
         self._handles = {}
         self.calls = 0
         table = f"1 1 0:{DEVICE} / {MOUNT} rw - {fstype} {fstype} rw\n".encode()
         self._table = Inode(2, stat.S_IFREG | 0o444, 0)
-        self._table.data += table
+        self._table.data = table
 
     # --- finding things ------------------------------------------------------------------------------------
 
@@ -165,12 +191,12 @@ class SimFS:
             return where, "."
         for part in parts[:-1]:
             where = self._child(where, part, path)
-        if not where.is_directory:
+        if where.entries is None:
             fail(errno.ENOTDIR, path)
         return where, parts[-1]
 
     def _child(self, where, name, path):
-        if not where.is_directory:
+        if where.entries is None:
             fail(errno.ENOTDIR, path)
         found = where.entries.get(name)
         if found is None:
@@ -181,82 +207,154 @@ class SimFS:
         where, name = self._parent(path, dir_fd)
         return where if name in {".", ""} else self._child(where, name, path)
 
-    def _slot(self, path, dir_fd):
-        """Return what a call on this name touches: the directory's number and the name. Never fails."""
+    def _slots(self, path, dir_fd):
+        """Return what a path touches: (slots of the directories on the way, slot of the last part, what is there).
+
+        A slot is a directory's number and a name. Never fails: a path that leads nowhere has its slots up to there.
+        """
         try:
-            where, name = self._parent(path, dir_fd)
+            where, rest = self._start(path, dir_fd)
         except OSError:
-            return (0, path)
-        return (where.number, name)
+            return (), (0, path), None
+        if "/" not in rest:
+            if rest == ".":
+                return (), (where.number, rest), where
+            found = where.entries.get(rest) if where.entries is not None else None
+            return (), (where.number, rest), found
+        parts = [part for part in rest.split("/") if part and part != "."]
+        if not parts:
+            return (), (where.number, "."), where
+        above = []
+        for part in parts[:-1]:
+            above.append((where.number, part))
+            where = where.entries.get(part) if where.entries is not None else None
+            if where is None:
+                return tuple(above), above[-1], None
+        found = where.entries.get(parts[-1]) if where.entries is not None else None
+        return tuple(above), (where.number, parts[-1]), found
+
+    # --- changing things -----------------------------------------------------------------------------------
 
     def _new(self, mode):
-        self._count += 1
-        return Inode(self._count + 2, mode, self.now())
+        """Return a new file. Its number is its maker's, so that who else made what meanwhile does not show in it."""
+        who = self.scheduler.current if self.scheduler.inside else "."
+        count = self.counts[who] = self.counts.get(who, 0) + 1
+        return Inode(ord(who[0]) * 1_000_000 + count, mode, self.now())
 
-    def _changed(self, where):
-        where.mtime_ns = self.now()
+    def _enter(self, where, name, inode):
+        where.entries[name] = inode
+        self.digest ^= hash((where.number, name, inode.number))
+        self._touched(where)
+
+    def _leave(self, where, name):
+        inode = where.entries.pop(name)
+        self.digest ^= hash((where.number, name, inode.number))
+        self._touched(where)
+
+    def _touched(self, inode, ns=None):
+        now = self.now() if ns is None else ns
+        if inode.mtime_ns != now:
+            self.digest ^= hash((inode.number, inode.mtime_ns)) ^ hash((inode.number, now))
+            inode.mtime_ns = now
+
+    def _fill(self, inode, data):
+        self.digest ^= hash((inode.number, inode.data)) ^ hash((inode.number, data))
+        inode.data = data
+
+    def _give(self, inode):
+        fd = next(NUMBERS)
+        self._handles[fd] = Handle(inode)
+        return fd
+
+    def _act(self, kind, touches, do, arguments):
+        """Take a turn and do it; with bad luck the reply is lost, and the same is asked for again a turn later."""
+        self.calls += 1
+        scheduler = self.scheduler
+        if not scheduler.inside:
+            return do(*arguments)
+        scheduler.turn(kind, touches, *arguments)
+        try:
+            done = do(*arguments)
+            if self.lossy and scheduler.choose(2):
+                self.lossy -= 1
+                scheduler.note("lost")
+                scheduler.turn(f"{kind} again", touches, *arguments)
+                done = do(*arguments)
+        except OSError as error:
+            scheduler.note(error.errno)
+            raise
+        return done
 
     # --- calls on descriptors ------------------------------------------------------------------------------
 
     def open(self, path, flags, mode=0o777, *, dir_fd=None):
         self.calls += 1
         if path == "/proc/self/mountinfo":
-            return self._give(Handle(self._table, writable=False))
-        if flags & os.O_CREAT:
-            self.scheduler.turn("open", (), (self._slot(path, dir_fd),))
-        elif path != ".":  # which nobody can take away
-            self.scheduler.turn("open", (self._slot(path, dir_fd),))
+            return self._give(self._table)
+        if path == "." and dir_fd is not None:  # which nobody can take away
+            return self._give(self._handle(dir_fd).inode)
+        scheduler = self.scheduler
+        scheduler.turn("open", self._opened, path, dir_fd, flags)
+        try:
+            return self._open(path, flags, mode, dir_fd)
+        except OSError as error:
+            scheduler.note(error.errno)
+            raise
+
+    def _opened(self, path, dir_fd, flags):
+        above, slot, found = self._slots(path, dir_fd)
+        if not flags & os.O_CREAT:
+            return (*above, slot), ()
+        if found is not None and flags & os.O_TRUNC:
+            return above, (slot, found.number)
+        return above, (slot,)
+
+    def _open(self, path, flags, mode, dir_fd):
         where, name = self._parent(path, dir_fd)
         found = where if name in {".", ""} else where.entries.get(name)
         if found is None:
-            if not flags & os.O_CREAT:
+            if not flags & os.O_CREAT or where.nlink == 0:
                 fail(errno.ENOENT, path)
-            if where.nlink == 0:
-                fail(errno.ENOENT, path)
-            found = where.entries[name] = self._new(stat.S_IFREG | mode)
-            self._changed(where)
-            if flags & os.O_EXCL and self.lossy and self.scheduler.choose(2, "lost reply"):
+            found = self._new(stat.S_IFREG | mode)
+            self._enter(where, name, found)
+            if flags & os.O_EXCL and self.lossy and self.scheduler.choose(2):
                 self.lossy -= 1
                 fail(errno.EEXIST, path)
         elif flags & os.O_CREAT and flags & os.O_EXCL:
             fail(errno.EEXIST, path)
-        if flags & os.O_DIRECTORY and not found.is_directory:
+        if flags & os.O_DIRECTORY and found.entries is None:
             fail(errno.ENOTDIR, path)
         if flags & os.O_TRUNC:
-            found.data.clear()
-        return self._give(Handle(found, writable=flags & (os.O_WRONLY | os.O_RDWR)))
-
-    def _give(self, handle):
-        fd = next(NUMBERS)
-        self._handles[fd] = handle
-        return fd
+            self._fill(found, b"")
+        return self._give(found)
 
     def close(self, fd):
         self._handle(fd)
         del self._handles[fd]
 
     def dup2(self, fd, fd2, inheritable=True):
-        handle = self._handle(fd)
-        self._handles[fd2] = Handle(handle.inode, handle.writable)
+        self._handles[fd2] = Handle(self._handle(fd).inode)
         return fd2
 
     def read(self, fd, size):
         handle = self._handle(fd)
         self.calls += 1
-        self.scheduler.turn("read", (handle.inode.number,))
-        data = bytes(handle.inode.data[handle.position : handle.position + size])
+        self.scheduler.turn("read", reading, handle.inode.number)
+        data = handle.inode.data[handle.position : handle.position + size]
         handle.position += len(data)
+        self.scheduler.note(data)
         return data
 
     def write(self, fd, data):
         handle = self._handle(fd)
+        inode = handle.inode
         self.calls += 1
-        self.scheduler.turn("write", (), (handle.inode.number,))
-        size = len(data)
-        handle.inode.data[handle.position : handle.position + size] = data
-        handle.position += size
-        handle.inode.mtime_ns = self.now()
-        return size
+        self.scheduler.turn("write", writing, inode.number)
+        end = handle.position + len(data)
+        self._fill(inode, inode.data[: handle.position] + bytes(data) + inode.data[end:])
+        handle.position = end
+        self._touched(inode)
+        return len(data)
 
     def fsync(self, fd):
         self._handle(fd)
@@ -264,13 +362,18 @@ class SimFS:
     syncfs = fsync
 
     def fallocate(self, fd, size):
-        self._handle(fd).inode.data.extend(bytes(size))
+        inode = self._handle(fd).inode
+        self._fill(inode, inode.data + bytes(size))
 
     def fstat(self, fd):
         inode = self._handle(fd).inode
-        if inode.is_directory:
-            self.scheduler.turn("fstat", ((inode.number, None),))
-        return inode.facts()
+        self.scheduler.turn("fstat", reading, *_whole(inode))
+        return self._facts(inode)
+
+    def _facts(self, inode):
+        facts = Facts(inode)
+        self.scheduler.note(facts.told())
+        return facts
 
     # --- calls on names ------------------------------------------------------------------------------------
 
@@ -278,22 +381,36 @@ class SimFS:
         if isinstance(path, int):
             return self.fstat(path)
         self.calls += 1
-        self.scheduler.turn("stat", (self._slot(path, dir_fd),))
-        return self._lookup(path, dir_fd).facts()
+        self.scheduler.turn("stat", self._looked_at, path, dir_fd)
+        try:
+            return self._facts(self._lookup(path, dir_fd))
+        except OSError as error:
+            self.scheduler.note(error.errno)
+            raise
 
     lstat = stat
+
+    def _looked_at(self, path, dir_fd):
+        above, slot, found = self._slots(path, dir_fd)
+        return (*above, slot, *(_whole(found) if found else ())), ()
 
     def utime(self, path, times=None, *, ns=None, dir_fd=None, follow_symlinks=True):
         self.calls += 1
         if isinstance(path, int):
             inode = self._handle(path).inode
+            self.scheduler.turn("utime", writing, inode.number)
         else:
-            self.scheduler.turn("utime", (self._slot(path, dir_fd),))
-            inode = self._lookup(path, dir_fd)
-        if ns is not None:
-            inode.mtime_ns = ns[1]
-        else:
-            inode.mtime_ns = self.now() if times is None else int(times[1] * 1e9)
+            self.scheduler.turn("utime", self._stamped, path, dir_fd)
+            try:
+                inode = self._lookup(path, dir_fd)
+            except OSError as error:
+                self.scheduler.note(error.errno)
+                raise
+        self._touched(inode, ns[1] if ns is not None else None if times is None else int(times[1] * 1e9))
+
+    def _stamped(self, path, dir_fd):
+        above, slot, found = self._slots(path, dir_fd)
+        return (*above, slot), (found.number,) if found else ()
 
     def chmod(self, path, mode, *, dir_fd=None, follow_symlinks=True):
         self.calls += 1
@@ -301,51 +418,57 @@ class SimFS:
         inode.mode = (inode.mode & ~0o7777) | mode
 
     def mkdir(self, path, mode=0o777, *, dir_fd=None):
-        self._repeatable("mkdir", (self._slot(path, dir_fd),), lambda: self._mkdir(path, mode, dir_fd))
+        self._act("mkdir", self._one, self._mkdir, (path.rstrip("/") or "/", dir_fd, mode))
 
-    def _mkdir(self, path, mode, dir_fd):
-        where, name = self._parent(path.rstrip("/") or "/", dir_fd)
+    def _one(self, path, dir_fd, *_):
+        above, slot, found = self._slots(path, dir_fd)
+        return above, (slot, found.number) if found else (slot,)
+
+    def _mkdir(self, path, dir_fd, mode):
+        where, name = self._parent(path, dir_fd)
         if name in {".", ""} or name in where.entries:
             fail(errno.EEXIST, path)
         if where.nlink == 0:
             fail(errno.ENOENT, path)
-        where.entries[name] = self._new(stat.S_IFDIR | mode)
-        self._changed(where)
+        self._enter(where, name, self._new(stat.S_IFDIR | mode))
 
     def rmdir(self, path, *, dir_fd=None):
-        slot = self._slot(path, dir_fd)
-        try:
-            inside = ((self._lookup(path, dir_fd).number, None),)
-        except OSError:
-            inside = ()
-        self._repeatable("rmdir", (slot, *inside), lambda: self._rmdir(path, dir_fd))
+        self._act("rmdir", self._inside, self._rmdir, (path, dir_fd))
+
+    def _inside(self, path, dir_fd):
+        above, slot, found = self._slots(path, dir_fd)
+        return above, (slot, (found.number, None)) if found else (slot,)
 
     def _rmdir(self, path, dir_fd):
         where, name = self._parent(path, dir_fd)
         found = self._child(where, name, path)
-        if not found.is_directory:
+        if found.entries is None:
             fail(errno.ENOTDIR, path)
         if found.entries:
             fail(errno.ENOTEMPTY, path)
         found.nlink = 0
-        del where.entries[name]
-        self._changed(where)
+        self._leave(where, name)
 
     def unlink(self, path, *, dir_fd=None):
-        self._repeatable("unlink", (self._slot(path, dir_fd),), lambda: self._unlink(path, dir_fd))
+        self._act("unlink", self._one, self._unlink, (path, dir_fd))
 
     def _unlink(self, path, dir_fd):
         where, name = self._parent(path, dir_fd)
         found = self._child(where, name, path)
-        if found.is_directory:
+        if found.entries is not None:
             fail(errno.EISDIR, path)
-        del where.entries[name]
+        self._leave(where, name)
         found.nlink -= 1
-        self._changed(where)
 
     def link(self, src, dst, *, src_dir_fd=None, dst_dir_fd=None, follow_symlinks=True):
-        slots = (self._slot(src, src_dir_fd), self._slot(dst, dst_dir_fd))
-        self._repeatable("link", slots, lambda: self._link(src, dst, src_dir_fd, dst_dir_fd))
+        self._act("link", self._two, self._link, (src, dst, src_dir_fd, dst_dir_fd))
+
+    def _two(self, src, dst, src_dir_fd, dst_dir_fd, *_):
+        above, from_, one = self._slots(src, src_dir_fd)
+        beyond, to, other = self._slots(dst, dst_dir_fd)
+        files = [each.number for each in (one, other) if each is not None and each.entries is None]
+        whole = [(other.number, None)] if other is not None and other.entries is not None else []
+        return above + beyond, (from_, to, *files, *whole)
 
     def _link(self, src, dst, src_dir_fd, dst_dir_fd):
         if not self.links:
@@ -356,23 +479,18 @@ class SimFS:
             fail(errno.EEXIST, src, None, dst)
         if where.nlink == 0:
             fail(errno.ENOENT, dst)
-        where.entries[name] = found
+        self._enter(where, name, found)
         found.nlink += 1
-        self._changed(where)
 
     def rename(self, src, dst, *, src_dir_fd=None, dst_dir_fd=None):
-        slots = (self._slot(src, src_dir_fd), self._slot(dst, dst_dir_fd))
-        self._repeatable(
-            "rename", slots, lambda: self._rename(src, dst, src_dir_fd, dst_dir_fd, replace=True)
-        )
+        self._act("rename", self._two, self._rename, (src, dst, src_dir_fd, dst_dir_fd, True))
 
     def rename_noreplace(self, src, dst, dir_fd):
         if not self.noreplace:
             raise NotImplementedError
-        slots = (self._slot(src, dir_fd), self._slot(dst, dir_fd))
-        self._repeatable("rename", slots, lambda: self._rename(src, dst, dir_fd, dir_fd, replace=False))
+        self._act("rename", self._two, self._rename, (src, dst, dir_fd, dir_fd, False))
 
-    def _rename(self, src, dst, src_dir_fd, dst_dir_fd, *, replace):
+    def _rename(self, src, dst, src_dir_fd, dst_dir_fd, replace):
         from_, old = self._parent(src, src_dir_fd)
         found = self._child(from_, old, src)
         to, new = self._parent(dst, dst_dir_fd)
@@ -384,66 +502,75 @@ class SimFS:
                 fail(errno.EEXIST, src, None, dst)
             if there is found:
                 return
-            if there.is_directory != found.is_directory:
-                fail(errno.EISDIR if there.is_directory else errno.ENOTDIR, src, None, dst)
-            if there.is_directory and there.entries:
+            if (there.entries is None) != (found.entries is None):
+                fail(errno.EISDIR if there.entries is not None else errno.ENOTDIR, src, None, dst)
+            if there.entries:
                 fail(errno.ENOTEMPTY, src, None, dst)
             there.nlink -= 1
-        del from_.entries[old]
-        to.entries[new] = found
-        self._changed(from_)
-        self._changed(to)
-
-    def _repeatable(self, kind, slots, do):
-        """Take a turn and do it; with bad luck the reply is lost, and the same is asked for again a turn later."""
-        self.calls += 1
-        self.scheduler.turn(kind, (), slots)
-        do()
-        if self.lossy and self.scheduler.choose(2, "lost reply"):
-            self.lossy -= 1
-            self.scheduler.turn(f"{kind} again", (), slots)
-            do()
+            self._leave(to, new)
+        self._leave(from_, old)
+        self._enter(to, new, found)
 
     # --- listings ------------------------------------------------------------------------------------------
 
     def scandir(self, path):
-        return Listing(Found(name, inode) for name, inode in self._list(path))
+        return Listing([Found(name, inode) for name, inode in self._list(path)])
 
     def listdir(self, path):
         return [name for name, _ in self._list(path)]
 
     def _list(self, path):
         self.calls += 1
-        where = self._handle(path).inode if isinstance(path, int) else self._lookup(path, None)
-        if not where.is_directory:
-            fail(errno.ENOTDIR)
-        everything = ((where.number, None),)
-        self.scheduler.turn("list", everything)
-        before = dict(where.entries)
-        self.scheduler.turn("listed", everything)
-        after = where.entries
-        gone = [item for item in before.items() if item[0] not in after]
-        came = [item for item in after.items() if item[0] not in before]
-        shown = [item for item in before.items() if item[0] in after]
-        if gone and came:
-            seen = ([], gone, came, gone + came)[self.scheduler.choose(4, "listing")]
-        elif gone or came:
-            seen = ([], gone or came)[self.scheduler.choose(2, "listing")]
+        scheduler = self.scheduler
+        if isinstance(path, int):
+            where = self._handle(path).inode
+            scheduler.turn("list", reading, (where.number, None))
         else:
-            seen = []
-        return shown + seen
+            scheduler.turn("list", self._looked_at, path, None)
+            where = self._listable(path)
+        if not scheduler.inside:
+            return sorted(where.entries.items())
+        before = dict(where.entries)
+        scheduler.note(frozenset(before))
+        scheduler.turn("listed", reading, (where.number, None))
+        after = where.entries
+        shown = []
+        for name, inode in sorted(before.items()):
+            # Gone since the listing began: shown, or missed.
+            if name in after or not scheduler.choose(2):
+                shown.append((name, inode))
+        for name, inode in sorted(after.items()):
+            if name not in before and scheduler.choose(2):
+                shown.append((name, inode))
+        shown.sort()
+        scheduler.note(tuple([(name, inode.number) for name, inode in shown]))
+        return shown
+
+    def _listable(self, path):
+        try:
+            where = self._lookup(path, None)
+            if where.entries is None:
+                fail(errno.ENOTDIR, path)
+        except OSError as error:
+            self.scheduler.note(error.errno)
+            raise
+        return where
 
     # --- for those who look at it from outside -------------------------------------------------------------
+
+    def touch(self, path):
+        """Give a file the time of now, as a part of the call just made."""
+        self._touched(self._lookup(path, None))
 
     def tree(self, inode=None, prefix=""):
         """Return every path with its content; directories end in a slash and have None."""
         paths = {}
         for name, child in (inode or self.root).entries.items():
-            if child.is_directory:
+            if child.entries is not None:
                 paths[f"{prefix}{name}/"] = None
                 paths.update(self.tree(child, f"{prefix}{name}/"))
             else:
-                paths[prefix + name] = bytes(child.data)
+                paths[prefix + name] = child.data
         return paths
 
     @property

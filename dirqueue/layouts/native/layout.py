@@ -33,6 +33,8 @@ from .scan import DEAD
 
 #: How many snapshots one claim may use up before it says that there is nothing for it.
 LOOKS = 50
+#: How often a claim that came late is renewed before it is handed over.
+RENEWALS = 3
 
 
 class Native(Looker):
@@ -164,9 +166,12 @@ class Native(Looker):
     def _refreshed(self, held: Held, seconds_: float) -> bool:
         """RACE: we were stopped between the look at the clock and here, and half of the lease or more is over."""
         try:
-            self.renew(held, seconds_)
+            for _ in range(RENEWALS):
+                self.renew(held, seconds_)
+                if self.home.clock.now() + int(seconds_ * 500_000) <= held.ends:
+                    break  # else stopped again
         except LeaseLost:
-            return False  # all of it, and somebody has taken the message
+            return False  # all of it was over, and somebody has taken the message
         return True
 
     def _missed(self) -> None:

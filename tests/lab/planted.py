@@ -1,0 +1,213 @@
+"""Bugs to plant into the library, each with the shortest schedule that shows it.
+
+Some once were in it and were found by the explorer, the others are the mistakes that such queues make. A schedule is
+kept as text; what its digits mean changes with the calls that the library makes, so each is checked against its bug:
+`find` looks for a new one.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dirqueue import fs, mounts, names
+from dirqueue.errors import LeaseLost
+from dirqueue.layouts.base import Purged
+from dirqueue.layouts.native import tidy
+from dirqueue.layouts.native.cursor import Cursor
+from dirqueue.layouts.native.layout import Native
+from dirqueue.layouts.native.publish import Publisher
+from lab import explore
+from lab.explore import Plan
+
+NFS = {"fstype": "nfs4"}
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`plant(original)` returns what takes the place of `owner.name`; `kind` is what the books say then."""
+
+    owner: type
+    name: str
+    plant: Callable
+    plan: Plan
+    kind: str
+    schedule: str
+
+
+def find(bug, runs=20_000):
+    """Look for the bug, which is in place, from nothing; return the failure or None."""
+    if len(bug.plan.programs) == 2:
+        return explore.exhaust(bug.plan, limit=runs)[3]
+    return explore.wander(bug.plan, runs, seed="find")[1]
+
+
+# --- what takes the place of the right thing ----------------------------------------------------------------
+
+
+def _publish_by_link(original):
+    @functools.wraps(original)
+    def init(self, fstype):
+        original(self, fstype)
+        self._ways = [mounts._by_link]
+
+    return init
+
+
+def _staging_must_be_new(_original):
+    return lambda self, staging: fs.mkdir(staging, dir_fd=self._home.fd)
+
+
+def _never_given_back(_original):
+    return lambda self, error, held, doing: False
+
+
+def _tombstones_at_once(original):
+    def file(self, prefix, name):
+        if name.kind == names.ACKED:
+            return Purged(other=fs.discard(prefix + name.text, self._fd))
+        return original(self, prefix, name)
+
+    return file
+
+
+def _unfinished_at_once(original):
+    def file(self, prefix, name):
+        if name.kind == names.NEW:
+            return Purged(new=fs.discard(prefix + name.text, self._fd))
+        return original(self, prefix, name)
+
+    return file
+
+
+def _keep_empty(_original):
+    return lambda self, path: Purged()
+
+
+def _delete_by_id(_original):
+    def ack(self, held):
+        for entry in list(fs.listing(".", self.home.fd)):
+            if entry.name.startswith(held.id):
+                fs.discard(entry.name, self.home.fd)
+
+    return ack
+
+
+def _silent(original):
+    def ack(self, held):
+        try:
+            original(self, held)
+        except LeaseLost:
+            pass
+
+    return ack
+
+
+def _old_name(original):
+    def renew(self, held, seconds):
+        place = held.place
+        original(self, held, seconds)
+        held.place = place
+
+    return renew
+
+
+def _in_place(_original):
+    def put(self, data, delay, priority):
+        id = names.new_id()
+        self._home.make()
+        fs.create(id, data, self._home.fd, sync=False)
+        return id
+
+    return put
+
+
+def _reply_was_no(_original):
+    return lambda self, error, src, place: False
+
+
+def _born_old(_original):
+    return lambda self, held, seconds: held
+
+
+def _early(original):
+    @functools.wraps(original)
+    def init(self, home, settings):
+        original(self, home, settings)
+        self._margin = -60_000_000
+
+    return init
+
+
+def _one_name_for_all(_original):
+    return lambda self, held: self._end(held, "1700000000000000000000009", "release")
+
+
+BUGS = {
+    # once in the library
+    "a link asked for twice published twice": Bug(
+        mounts.Mount,
+        "__init__",
+        _publish_by_link,
+        Plan.of("ga|p", before="", lossy=1, **NFS),
+        "back",
+        "0000001000000010011",
+    ),
+    "a staging directory that exists already": Bug(
+        Publisher,
+        "_make_staging",
+        _staging_must_be_new,
+        Plan.of("P|ga", lossy=1, **NFS),
+        "raised QueueAccess",
+        "0001",
+    ),
+    "a release whose message was claimed at once": Bug(
+        Native,
+        "_given_back",
+        _never_given_back,
+        Plan.of("gl|ga", lossy=1, **NFS),
+        "false loss",
+        "00000000001010000001",
+    ),
+    "a tombstone that purge took too soon": Bug(
+        tidy._Purger,
+        "file",
+        _tombstones_at_once,
+        Plan.of("ga|u", lossy=1, **NFS),
+        "false loss",
+        "0000000000101",
+    ),
+    "a batch that only purge had emptied": Bug(
+        tidy._Purger,
+        "_empty",
+        _keep_empty,
+        Plan.of("gtga|ga|gl", before="P", ticks=2),
+        "leftover",
+        "0000000030000020100031",
+    ),
+    "a lease that was over when it was handed out": Bug(
+        Native, "_refreshed", _born_old, Plan.of("g|p", ticks=1), "born old", "000000010000001"
+    ),
+    # the mistakes of such queues
+    "ack deletes whatever has the id": Bug(
+        Native, "ack", _delete_by_id, Plan.of("ga|ga", ticks=1), "acked twice", "00000000000121"
+    ),
+    "a lost lease is acknowledged in silence": Bug(
+        Native, "ack", _silent, Plan.of("ga|ga", ticks=1), "acked twice", "000000000121"
+    ),
+    "after a renewal the old name is used": Bug(
+        Native, "renew", _old_name, Plan.of("gna|g"), "false loss", ""
+    ),
+    "a message is written under its visible name": Bug(
+        Publisher, "put", _in_place, Plan.of("p|ga", before=""), "nowhere", "0001"
+    ),
+    "purge takes files that are being written": Bug(
+        tidy._Purger, "file", _unfinished_at_once, Plan.of("p|u", before="", **NFS), "lost", "0000001"
+    ),
+    "a claim whose reply was lost is forgotten": Bug(
+        Native, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "000001"
+    ),
+    "a lease is taken before it ends": Bug(Cursor, "__init__", _early, Plan.of("g|g"), "two holders", ""),
+    "a release goes to a name that others use": Bug(
+        Native, "release", _one_name_for_all, Plan.of("gl|gl", before="pp"), "lost", "0000000001"
+    ),
+}
