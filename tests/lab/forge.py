@@ -11,6 +11,7 @@ Traps: `--seccomp-bpf` silently drops the signal, so it is not used and every ki
 import contextlib
 import json
 import os
+import random
 import resource
 import select
 import signal
@@ -46,6 +47,9 @@ class Forge:
             command, env=env, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
         )
         there.close()
+        # Who is traced and who traces take turns: on one processor they do that twice as fast.
+        self._processor = {random.choice(sorted(os.sched_getaffinity(0)))}
+        os.sched_setaffinity(self._server.pid, self._processor)
         self._socket = here
         self._hear(60.0)  # it has imported everything
         return self
@@ -99,6 +103,7 @@ class Forge:
         for each in expressions:
             command += ["-e", each]
         self._tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        os.sched_setaffinity(self._tracer.pid, self._processor)
         self._until("attached")
 
     def _until(self, word):
