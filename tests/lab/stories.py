@@ -258,11 +258,13 @@ def stopped_clock():
 
 def prepare_server():
     """Import and touch everything once, so that children make no calls of Python's own."""
+    import logging
     import shutil
     import tempfile
 
     import filelock  # noqa: F401
 
+    logging.disable()  # what a worker logs of an injected error is of no interest
     place = tempfile.mkdtemp()
     for layout in LAYOUTS:
         queue = open_queue(os.path.join(place, layout), layout=layout, sync=False)
