@@ -2,7 +2,7 @@
 
     with nfs.served(place) as export, nfs.mounted(place / "one") as one, nfs.mounted(place / "two") as two: ...
 
-There is no NFS client in every kernel, and none that a test may load; this one speaks NFS version 4 in user space. Each
+There is no NFS client in every kernel, and none that a test may load; this one speaks NFS version 3 in user space. Each
 mount is a client of its own, with no cache of names or attributes, so that what is tried is the server: its create,
 rename, link and remove, its times, and how it answers two clients at once.
 
@@ -15,10 +15,10 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from lab import faultfs
@@ -26,17 +26,19 @@ from lab import faultfs
 PORT = 22049
 LIBRARY = "libnfs.so.13"
 CONFIG = """
-NFS_CORE_PARAM {{ NFS_Port = {port}; Bind_addr = 127.0.0.1; Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; }}
+NFS_CORE_PARAM {{ NFS_Port = {port}; MNT_Port = {mount_port}; Bind_addr = 127.0.0.1; Protocols = 3;
+    Enable_NLM = false; Enable_RQUOTA = false; mount_path_pseudo = true; }}
 NFSv4 {{ Graceless = true; RecoveryRoot = "{place}/recovery"; }}
 EXPORT {{ Export_Id = 1; Path = "{place}/export"; Pseudo = "/export"; Access_Type = RW; Squash = No_Root_Squash;
-    SecType = sys; Protocols = 4; FSAL {{ Name = VFS; }} }}
+    SecType = sys; Protocols = 3; FSAL {{ Name = VFS; }} }}
 LOG {{ Default_Log_Level = FATAL; }}
 """
 
 
 def missing():
-    """Return what is not there of what this needs; Debian: nfs-ganesha nfs-ganesha-vfs libnfs13."""
-    absent = [] if shutil.which("ganesha.nfsd", path="/usr/bin:/usr/sbin") else ["nfs-ganesha"]
+    """Return what is not there of what this needs; Debian: nfs-ganesha nfs-ganesha-vfs rpcbind libnfs13."""
+    programs = {"ganesha.nfsd": "nfs-ganesha", "rpcbind": "rpcbind"}
+    absent = [package for name, package in programs.items() if not shutil.which(name, path="/usr/bin:/usr/sbin")]
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -81,7 +83,7 @@ class Client:
         for name in ("nfs_init_context", "nfs_parse_url_dir", "nfs_readdir", "nfs_get_error"):
             getattr(self.lib, name).restype = ctypes.c_void_p
         self.nfs = ctypes.c_void_p(self.lib.nfs_init_context())
-        url = f"nfs://127.0.0.1/export/?version=4&nfsport={port}".encode()
+        url = f"nfs://127.0.0.1/export/?version=3&nfsport={port}&mountport={port + 1}".encode()
         parsed = self.lib.nfs_parse_url_dir(self.nfs, url)
         if not parsed:
             raise OSError(errno.EINVAL, self.error())
@@ -136,7 +138,7 @@ def _operations(client):
                 seen = ctypes.cast(entry, ctypes.POINTER(Entry)).contents
                 kind = {1: stat.S_IFREG, 2: stat.S_IFDIR, 5: stat.S_IFLNK}.get(seen.type, 0)
                 name = seen.name.decode("utf-8", "surrogateescape")
-                found.append((name, {"st_mode": kind | 0o600, "st_ino": seen.inode}, 0))
+                found.append((name, {"st_mode": kind | 0o600, "st_ino": seen.inode or 1}, 0))
             client.lib.nfs_closedir(client.nfs, directory)
             return found
 
@@ -153,7 +155,8 @@ def _operations(client):
 
         def read(self, path, size, offset, fh):
             data = ctypes.create_string_buffer(size)
-            return data.raw[: client.call("pread", handles[fh], u64(offset), u64(size), data)]
+            got = client.call("pread", handles[fh], u64(offset), u64(size), data)
+            return data.raw[:got]
 
         def write(self, path, data, offset, fh):
             return client.call("pwrite", handles[fh], u64(offset), u64(len(data)), data)
@@ -237,8 +240,28 @@ def served(place, port=PORT):
     place = Path(place)
     (place / "export").mkdir(parents=True)
     (place / "recovery").mkdir()
-    (place / "config").write_text(CONFIG.format(port=port, place=place))
+    (place / "config").write_text(CONFIG.format(port=port, mount_port=port + 1, place=place))
     command = ["ganesha.nfsd", "-F", "-f", "config", "-p", f"{place}/pid", "-L", f"{place}/log"]
+    with _portmapper():
+        yield from _serve(command, place, port)
+
+
+@contextlib.contextmanager
+def _portmapper():
+    """The server wants one to register with, even though nobody asks it."""
+    if _answers(111):
+        yield
+        return
+    process = subprocess.Popen(["rpcbind", "-f"], stdin=subprocess.DEVNULL)
+    try:
+        faultfs.wait(lambda: process.poll() is not None or _answers(111), "rpcbind did not come up")
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _serve(command, place, port):
     server = subprocess.Popen(command, cwd=place, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         faultfs.wait(lambda: server.poll() is not None or _answers(port), "the NFS server did not come up")
@@ -255,12 +278,8 @@ def served(place, port=PORT):
 
 
 def _answers(port):
-    try:
-        Client(port)
-    except OSError:
-        time.sleep(0.2)
-        return False
-    return True
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextlib.contextmanager
