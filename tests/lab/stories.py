@@ -11,7 +11,7 @@ from types import ModuleType
 
 import dirqueue
 import dirqueue.convert
-from dirqueue import mounts, names
+from dirqueue import mounts
 from dirqueue.layouts.native import batch, publish
 from lab import seam
 
@@ -88,8 +88,8 @@ def _batch_commit(child):
 
 def commit(queue):
     """Write a batch of two writers with an identity, as Spark does."""
-    home, settings, staging = queue._layout.home, queue.settings, names.new_id()  # noqa: SLF001
-    parts = []
+    home, settings = queue._layout.home, queue.settings  # noqa: SLF001
+    staging, parts = batch.begin(home), []
     for bodies in ((b"one", b"two"), (b"three",)):
         writer = batch.Writer(home, settings, staging)
         writer.add(bodies)
