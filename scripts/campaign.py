@@ -69,6 +69,7 @@ def _ways(scale: float) -> Iterator[dict[str, Any]]:
     every += [{"layout": "dirq-normal", "maxelts": 1}, {"layout": "native", "order": "lifo"}]
     every += [{"layout": "native", "order": "random"}, {"layout": "native", "max_attempts": 1}]
     every += [{"layout": layout, "order": "lifo"} for layout in LAYOUTS[1:]]
+    every += [{"layout": "native", "keep_done": True, "sync": False}]
     yield from every[: max(1, round(len(every) * scale))]
 
 
@@ -257,7 +258,11 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="1 takes about an hour")
     parser.add_argument("--only", default="", help=f"some of {','.join(CAMPAIGNS)}")
     parser.add_argument("--no-page", action="store_true", help="print only")
+    parser.add_argument("--table", action="store_true", help="make the page anew from what is written down, run nothing")
     options = parser.parse_args()
+    if options.table:
+        write_down({})
+        return 0
     chosen = options.only.split(",") if options.only else list(CAMPAIGNS)
     if unknown := [name for name in chosen if name not in CAMPAIGNS]:
         parser.error(f"there is no campaign {unknown[0]!r}: give some of {', '.join(CAMPAIGNS)}")
@@ -288,15 +293,15 @@ def run(name: str, scale: float, place: Path, *, page: bool) -> bool:
         print(f"  {each}")
     if page:
         entry = {"count": count, "unit": unit, "detail": detail, "violations": len(wrong), "seconds": round(took)}
-        write_down(name, entry | {"scale": scale, "date": f"{datetime.now(UTC):%Y-%m-%d}"})
+        write_down({name: entry | {"scale": scale, "date": f"{datetime.now(UTC):%Y-%m-%d}"}})
     return bool(wrong)
 
 
-def write_down(name: str, entry: dict[str, Any]) -> None:
-    """Put a campaign's figures into the book, and make the table of the page anew from all that is in it."""
+def write_down(news: dict[str, dict[str, Any]]) -> None:
+    """Put figures into the book, and make the table of the page anew from all that is in it."""
     with FileLock(Path(tempfile.gettempdir()) / "dirqueue-campaign.lock"):  # several may run at a time
         book = json.loads(BOOK.read_text()) if BOOK.exists() else {}
-        book[name] = entry
+        book |= news
         BOOK.write_text(json.dumps({each: book[each] for each in CAMPAIGNS if each in book}, indent=1) + "\n")
         page = PAGE.read_text()
         marks = re.compile(r"(<!-- figures -->\n).*(\n<!-- end of figures -->)", re.DOTALL)

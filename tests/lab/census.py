@@ -14,7 +14,7 @@ NOTE = re.compile(rf"{ID}\.error(\.new)?")
 RECORD = re.compile(r"0|[1-9][0-9]{0,18}")
 FURNITURE = frozenset((".ballast", "queue.json", "queue.json.new", ".purge.lock", ".spark", "dead", "done"))
 
-VSQS = re.compile(r"[1-9][0-9]{15}(\.[1-9][0-9]{15})?")
+VSQS = re.compile(r"[1-9][0-9]{15}(\.[1-9][0-9]{15})?|[1-9][0-9]{12}(\.[1-9][0-9]{12})?")
 DIRQ_DIRECTORY, ELEMENT = re.compile(r"[0-9a-f]{8}"), re.compile(r"[0-9a-f]{14}")
 
 
@@ -117,7 +117,8 @@ def expire(path):
             if len(parts) == 4 and parts[1].isdigit() and len(parts[1]) == 16:
                 os.rename(full, os.path.join(root, ".".join([parts[0], "1700000000000000", *parts[2:]])))
             elif VSQS.fullmatch(name) and len(parts) == 2:
-                os.rename(full, os.path.join(root, f"{parts[0]}.1700000000000000"))
+                long_ago = "1700000000000000"[: len(parts[0])]
+                os.rename(full, os.path.join(root, f"{parts[0]}.{long_ago}"))
             elif name.endswith(".lck"):
                 os.utime(full, (1_700_000_000, 1_700_000_000))
         if "locked" in directories:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import dirqueue
 import dirqueue.convert
-from dirqueue import mounts
+from dirqueue import fs
 from dirqueue.layouts.native import batch, publish
 from lab import seam
 
@@ -285,16 +285,20 @@ def prepare_server():
 @contextlib.contextmanager
 def _circumstances(steps):
     """A deep queue, or a filesystem that publishes by links; a story may be told in the process of the tests."""
-    deep, noreplace = publish.DEEP, mounts._by_noreplace  # noqa: SLF001
+    deep, noreplace = publish.DEEP, fs.rename_noreplace
     try:
         if steps == "s":
             publish.DEEP = -1
         if steps == "l":
-            mounts._by_noreplace = mounts._by_link  # noqa: SLF001
+            fs.rename_noreplace = _not_here
         with stopped_clock():
             yield
     finally:
-        publish.DEEP, mounts._by_noreplace = deep, noreplace  # noqa: SLF001
+        publish.DEEP, fs.rename_noreplace = deep, noreplace
+
+
+def _not_here(*_):
+    raise NotImplementedError
 
 
 def do(name, say, *, path, settings=None, leaks=False):
