@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -166,7 +166,9 @@ def lost_replies(scale: float, place: Path, progress: Progress) -> Result:
 
 def real_nfs(scale: float, _place: Path, progress: Progress) -> Result:
     """A real NFS server, mounted twice: messages both ways, then a soak with kills."""
-    place = Path(tempfile.mkdtemp(prefix="dirqueue-nfs-", dir="/var/tmp"))  # a disk: tmpfs has no file handles
+    place = Path(
+        tempfile.mkdtemp(prefix="dirqueue-nfs-", dir="/var/tmp")
+    )  # a disk: tmpfs has no file handles
     try:
         with (
             nfs.served(place / "server") as export,
@@ -181,7 +183,8 @@ def real_nfs(scale: float, _place: Path, progress: Progress) -> Result:
                 place,
                 180 * scale,
                 sites=[site],
-                progress=lambda _, now: progress(len(acked) + now.put, 15_000 * scale, len(now.wrong)),
+                progress=lambda _, now: progress(len(acked) + now.put, 8_000 * scale, len(now.wrong)),
+                pace=0.05,
             )
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -217,12 +220,29 @@ def _tests(name: str, place: Path) -> Result:
     """Run a test file as it is: what cannot be made larger by a number."""
     place.mkdir(parents=True, exist_ok=True)
     report = place / "report.xml"
-    command = ["-m", "pytest", "-n0", "-q", "-p", "no:randomly", f"--junitxml={report}", f"tests/faults/{name}.py"]
+    command = [
+        "-m",
+        "pytest",
+        "-n0",
+        "-q",
+        "-p",
+        "no:randomly",
+        f"--junitxml={report}",
+        f"tests/faults/{name}.py",
+    ]
     subprocess.run([sys.executable, *command], cwd=ROOT, check=False, stdout=subprocess.DEVNULL, timeout=1800)
-    cases = list(xml.etree.ElementTree.parse(report).iter("testcase"))  # noqa: S314 - written by us
-    bad = [case.get("name", "") for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    cases = list(ET.parse(report).iter("testcase"))
+    bad = [
+        case.get("name", "")
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
     skipped = sum(case.find("skipped") is not None for case in cases)
-    return len(cases) - skipped, f"{skipped} skipped" if skipped else "none skipped", [f"failed: {each}" for each in bad]
+    return (
+        len(cases) - skipped,
+        f"{skipped} skipped" if skipped else "none skipped",
+        [f"failed: {each}" for each in bad],
+    )
 
 
 def cells(name: str, what: str) -> Callable[[float, Path, Progress], Result]:
@@ -237,7 +257,11 @@ def cells(name: str, what: str) -> Callable[[float, Path, Progress], Result]:
 
 CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple[str, ...]]] = {
     "interleavings": (interleavings, "schedules", ()),
-    "model": (cells("test_model", "the lease protocol, every state of two clients"), "models", ("spin", "gcc")),
+    "model": (
+        cells("test_model", "the lease protocol, every state of two clients"),
+        "models",
+        ("spin", "gcc"),
+    ),
     "kills": (kills, "kill points", ("strace",)),
     "errors": (errors, "failing calls", ("strace",)),
     "power-loss": (power_loss, "disk images", ("loop",)),
@@ -249,7 +273,11 @@ CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple
         "cells",
         ("mount",),
     ),
-    "clocks": (cells("test_clocks", "seconds and a day apart, steps back under load"), "cells", ("faketime",)),
+    "clocks": (
+        cells("test_clocks", "seconds and a day apart, steps back under load"),
+        "cells",
+        ("faketime",),
+    ),
     "hostile": (fuzzing, "fuzzed names", ()),
     "users": (cells("test_users", "three users, three modes, three umasks"), "cells", ("root",)),
     "soak": (killer, "kills", ()),
@@ -261,7 +289,9 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="1 takes about an hour")
     parser.add_argument("--only", default="", help=f"some of {','.join(CAMPAIGNS)}")
     parser.add_argument("--no-page", action="store_true", help="print only")
-    parser.add_argument("--table", action="store_true", help="make the page anew from what is written down, run nothing")
+    parser.add_argument(
+        "--table", action="store_true", help="make the page anew from what is written down, run nothing"
+    )
     options = parser.parse_args()
     if options.table:
         write_down({})
@@ -283,7 +313,9 @@ def main() -> int:
 def run(name: str, scale: float, place: Path, *, page: bool) -> bool:
     """Run one campaign, print its figures and write them down; whether anything was wrong."""
     function, unit, needs = CAMPAIGNS[name]
-    absent = capabilities.missing([each for each in needs if each != "nfs"]) + (nfs.missing() if "nfs" in needs else [])
+    absent = capabilities.missing([each for each in needs if each != "nfs"]) + (
+        nfs.missing() if "nfs" in needs else []
+    )
     if absent:
         print(f"{name}: skipped, needs {', '.join(absent)}")
         return False
@@ -295,7 +327,13 @@ def run(name: str, scale: float, place: Path, *, page: bool) -> bool:
     for each in wrong[:5]:
         print(f"  {each}")
     if page:
-        entry = {"count": count, "unit": unit, "detail": detail, "violations": len(wrong), "seconds": round(took)}
+        entry = {
+            "count": count,
+            "unit": unit,
+            "detail": detail,
+            "violations": len(wrong),
+            "seconds": round(took),
+        }
         write_down({name: entry | {"scale": scale, "date": f"{datetime.now(UTC):%Y-%m-%d}"}})
     return bool(wrong)
 

@@ -63,7 +63,11 @@ def add(subparsers: Any) -> None:
         help="then put it under load: producers, consumers, one of them killed, and every message counted",
     )
     parser.add_argument(
-        "--seconds", metavar="N", type=float, default=5.0, help="how long the load lasts, before the counting (5)"
+        "--seconds",
+        metavar="N",
+        type=float,
+        default=5.0,
+        help="how long the load lasts, before the counting (5)",
     )
     parser.add_argument(
         "--layout",

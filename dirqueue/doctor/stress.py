@@ -121,7 +121,11 @@ def _judge(path: str, layout: str, said: Iterable[str]) -> list[Finding]:
     seen = told["acked"] + left
     lost = [name for name in told["put"] if not seen[name] and not told["acking"][name]]
     twice = [name for name, count in seen.items() if count > 1]
-    strange = [name for name in (+told["torn"] | told["got"] | left) if name not in told["trying"] or told["torn"][name]]
+    strange = [
+        name
+        for name in (+told["torn"] | told["got"] | left)
+        if name not in told["trying"] or told["torn"][name]
+    ]
     total = f"of {len(told['put'])} messages"
     return [
         Finding("nothing is lost", not lost, f"{len(lost)} {total}"),

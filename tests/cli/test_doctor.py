@@ -137,7 +137,16 @@ def test_stress_counts_every_message_and_leaves_nothing(dq, tmp_path, few):
 
 def test_stress_that_breaks_a_promise_is_status_5(dq, tmp_path, few, monkeypatch):
     """What does not hold is a FAIL, and the status says so, too."""
-    said = ["trying 1-1", "put 1-1", "trying 1-2", "put 1-2", "got 1-2", "acking 1-2", "acked 1-2", "acked 1-2"]
+    said = [
+        "trying 1-1",
+        "put 1-1",
+        "trying 1-2",
+        "put 1-2",
+        "got 1-2",
+        "acking 1-2",
+        "acked 1-2",
+        "acked 1-2",
+    ]
     monkeypatch.setattr(stress, "_run", lambda *_: said)
     monkeypatch.setattr(stress, "LEASE", 0.01)
     done = dq("doctor", "--stress", tmp_path)

@@ -28,7 +28,7 @@ CASES = {
 @pytest.mark.parametrize(("layout", "code"), CASES)
 @pytest.mark.timeout(600)
 def test_a_failing_call_is_reported_and_breaks_nothing(layout, code, tmp_path):
-    """Calls of every story fail once each: QueueAccess with this errno, or no error at all because it did not matter."""
+    """Calls of every story fail once each: QueueAccess with this errno, or none because it did not matter."""
     names, deepest, least = CASES[layout, code]
     report = campaigns.errors(tmp_path, [code], names=names, deepest=deepest, layout=layout)
     assert report.wrong == []

@@ -23,7 +23,10 @@ class Report:
 
     def __add__(self, other):
         return Report(
-            self.points + other.points, self.missed + other.missed, self.wrong + other.wrong, self.said + other.said
+            self.points + other.points,
+            self.missed + other.missed,
+            self.wrong + other.wrong,
+            self.said + other.said,
         )
 
 
@@ -31,9 +34,7 @@ def _count(forge, story):
     """Live a story undisturbed and count its calls, those of its busiest thread; it must end well."""
     story.prepare()
     ended = []
-    seen = forge.count(
-        lambda: ended.append(forge.run(story.name, path=story.path, settings=story.settings))
-    )
+    seen = forge.count(lambda: ended.append(forge.run(story.name, path=story.path, settings=story.settings)))
     how, said = ended[0]
     complaints = story.judge(said)
     if how != "done" or complaints or [word for word in said if word[0] in {"error", "raised"}]:

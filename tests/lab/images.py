@@ -43,7 +43,9 @@ def make(kind, image, megabytes=None):
     with open(image, "wb") as file:
         file.truncate((megabytes or SIZES[kind]) << 20)
     run(*MAKE[kind], str(image))
-    run("fallocate", "--dig-holes", str(image), check=False)  # xfs writes a log of zeros, to be copied each time
+    run(
+        "fallocate", "--dig-holes", str(image), check=False
+    )  # xfs writes a log of zeros, to be copied each time
 
 
 @contextlib.contextmanager

@@ -67,7 +67,9 @@ def lose(place, count, *, seed=0, **faults):
     tallies = [place / f"replies{host}" for host in (1, 2)]
     with (
         faultfs.mounted(place / "server", place / "one", seed=2 * seed, counts=tallies[0], **faults) as one,
-        faultfs.mounted(place / "server", place / "two", seed=2 * seed + 1, counts=tallies[1], **faults) as two,
+        faultfs.mounted(
+            place / "server", place / "two", seed=2 * seed + 1, counts=tallies[1], **faults
+        ) as two,
     ):
         acked, lost = flow(f"{one}/queue", f"{two}/queue", count)
     replies = sum(sum(json.loads(tally.read_text()).values()) for tally in tallies if tally.exists())

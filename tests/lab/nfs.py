@@ -38,7 +38,9 @@ LOG {{ Default_Log_Level = FATAL; }}
 def missing():
     """Return what is not there of what this needs; Debian: nfs-ganesha nfs-ganesha-vfs rpcbind libnfs13."""
     programs = {"ganesha.nfsd": "nfs-ganesha", "rpcbind": "rpcbind"}
-    absent = [package for name, package in programs.items() if not shutil.which(name, path="/usr/bin:/usr/sbin")]
+    absent = [
+        package for name, package in programs.items() if not shutil.which(name, path="/usr/bin:/usr/sbin")
+    ]
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
@@ -47,7 +49,7 @@ def missing():
 
 
 class Facts(ctypes.Structure):
-    """struct nfs_stat_64"""
+    """struct nfs_stat_64."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -58,13 +60,13 @@ class Facts(ctypes.Structure):
 
 
 class Time(ctypes.Structure):
-    """struct timeval"""
+    """struct timeval."""
 
     _fields_ = [("seconds", ctypes.c_long), ("micros", ctypes.c_long)]
 
 
 class Entry(ctypes.Structure):
-    """The head of struct nfsdirent"""
+    """The head of struct nfsdirent."""
 
     _fields_ = [
         ("next", ctypes.c_void_p),
@@ -125,7 +127,9 @@ def _operations(client):
         def getattr(self, path, fh=None):
             facts = Facts()
             client.call("lstat64", path_of(path), ctypes.byref(facts))
-            found = {f"st_{key}": getattr(facts, key) for key in ("mode", "ino", "nlink", "uid", "gid", "size")}
+            found = {
+                f"st_{key}": getattr(facts, key) for key in ("mode", "ino", "nlink", "uid", "gid", "size")
+            }
             for key in ("atime", "mtime", "ctime"):
                 found[f"st_{key}"] = getattr(facts, key) * 10**9 + getattr(facts, f"{key}_ns")
             return found

@@ -114,20 +114,22 @@ def photograph_unsynced(kind, place, count):
     album = images.Album(image, place / "copies", count)
     old = [f"old-{each}".encode() * 300 for each in range(12)]
     new = [f"new-{each}".encode() * 300 for each in range(max(count, 4))]
-    with images.mounted(kind, image, point) as path:
-        with dirqueue.Queue(os.path.join(path, "queue"), sync=False) as queue:
-            for body in old[:8]:
-                queue.put(body)
-            queue.put_many(old[8:])
-            acked = [_acked(queue) for _ in range(3)]
-            with open(os.path.join(path, "synced"), "wb") as file:
-                fs.syncfs(file.fileno())
-            late = []
-            for number, body in enumerate(new, 1):
-                queue.put(body)
-                if len(late) < 3:
-                    late.append(_acked(queue))
-                album.take(kept=set(old) - set(acked) - set(late), gone=acked, late=late.copy(), new=new[:number])
+    with (
+        images.mounted(kind, image, point) as path,
+        dirqueue.Queue(os.path.join(path, "queue"), sync=False) as queue,
+    ):
+        for body in old[:8]:
+            queue.put(body)
+        queue.put_many(old[8:])
+        acked = [_acked(queue) for _ in range(3)]
+        with open(os.path.join(path, "synced"), "wb") as file:
+            fs.syncfs(file.fileno())
+        late = []
+        for number, body in enumerate(new, 1):
+            queue.put(body)
+            if len(late) < 3:
+                late.append(_acked(queue))
+            album.take(kept=set(old) - set(acked) - set(late), gone=acked, late=late.copy(), new=new[:number])
     losses = []
     wrong = album.look(kind, place / "again", functools.partial(_judge_unsynced, losses))
     image.unlink()

@@ -122,9 +122,8 @@ class Story:
         if not os.path.isdir(self.path):
             return [f"lost: {body!r}" for body in told["put"]]
         wrong = self._complaints(books)
-        if self.name == "put_path" and not wrong and not (self.place / "file").exists():
-            if b"moved" not in Census(self.path, self.layout).waiting:
-                wrong.append("lost: the file that was moved in")
+        if self.name == "put_path" and b"moved" not in Census(self.path, self.layout).waiting:
+            wrong += [] if (self.place / "file").exists() else ["lost: the file that was moved in"]
         return wrong or self._after(books)
 
     def aside(self, code):
@@ -211,7 +210,9 @@ def judge_error(said, code, *, aside=False):
             wrong.append(f"{code}: raised {rest[0]}: {rest[1]}")
         elif word == "leak":
             wrong.append(f"{code}: {rest[0]} descriptors left open")
-        elif word == "error" and not (code == "ESTALE" and _gone(rest)) and not (aside and rest[0] == "Empty"):
+        elif (
+            word == "error" and not (code == "ESTALE" and _gone(rest)) and not (aside and rest[0] == "Empty")
+        ):
             kind, number, text = rest
             if kind != "QueueAccess" or number != getattr(errno, code) or f"[{code}]" not in text:
                 wrong.append(f"{code}: reported as {kind} {number}: {text}")

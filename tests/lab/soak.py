@@ -159,11 +159,15 @@ class Worker:
         from dirq.queue import Queue
         from dirq.QueueSimple import QueueSimple
 
+        shared = [(place, site) for place, site in enumerate(self.sites) if site.dirq]
         return [
-            (place, QueueSimple(site.paths[0]) if site.layout == "dirq-simple" else Queue(site.paths[0], schema={"body": "binary"}))
-            for place, site in enumerate(self.sites)
-            if site.dirq
-        ]  # fmt: skip
+            (
+                place,
+                QueueSimple(path) if site.layout == "dirq-simple" else Queue(path, schema={"body": "binary"}),
+            )
+            for place, site in shared
+            for path in site.paths[:1]
+        ]
 
     def dirq_producer(self):
         shared = self._dirq()
@@ -181,7 +185,7 @@ class Worker:
     def dirq_consumer(self):
         shared = self._dirq()
         while not self.stopping:
-            place, queue = self.dice.choice(shared)
+            _, queue = self.dice.choice(shared)
             try:
                 name = queue.first()
                 while name and not queue.lock(name):
@@ -295,7 +299,7 @@ def _settle(account, sites, logs):
         for line in log.read_bytes().splitlines():
             word, _, body = line.partition(b" ")
             told[word.decode()][body] += 1
-            account.by_dirq += log.suffix == ".dirq" and word in (b"acked",)
+            account.by_dirq += log.suffix == ".dirq" and word == b"acked"
     account.put, account.delivered = sum(told["put"].values()), sum(told["got"].values())
     account.acked = sum(told["acked"].values())
     account.wrong += [f"raised: {text.decode()}" for text in told["raised"]]
@@ -314,11 +318,11 @@ def _settle_one(site, told):
         known=set(told["trying"]), promised=told["put"], acked=told["acked"], maybe_acked=told["acking"]
     )
     expire(site.paths[0])
-    left, deadline = Counter(), time.monotonic() + 60.0
+    left = Counter()
     with site.open() as queue:
-        while sum(left.values()) < len(census.waiting) and time.monotonic() < deadline:
+        while sum(left.values()) < len(census.waiting):
             try:
-                lease = queue.get(timeout=2.0)
+                lease = queue.get(timeout=10.0)
             except dirqueue.Empty:
                 break
             left[lease.message.body] += 1

@@ -88,7 +88,7 @@ def _batch_commit(child):
 
 def commit(queue):
     """Write a batch of two writers with an identity, as Spark does."""
-    home, settings = queue._layout.home, queue.settings  # noqa: SLF001
+    home, settings = queue._layout.home, queue.settings
     staging, parts = batch.begin(home), []
     for bodies in ((b"one", b"two"), (b"three",)):
         writer = batch.Writer(home, settings, staging)
