@@ -90,11 +90,11 @@ class _Conversion:
                 source = self._source()
                 if source is None:
                     return Converted(0, self._sweep())
-                self._begin(source, wait)
-                with self._new(self.target_path) as target:
-                    self._leftovers(source, target)
-                    self._drain(source, target, time.monotonic() + wait)
-                source.close()
+                with source:
+                    self._begin(source, wait)
+                    with self._new(self.target_path) as target:
+                        self._leftovers(source, target)
+                        self._drain(source, target, time.monotonic() + wait)
                 fs.rename(self.path, self.old)
                 # CRASH: the path is free until the next rename; the next run does it.
             if self._there(self.target_path):

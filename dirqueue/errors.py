@@ -100,7 +100,12 @@ class QueueNotFound(QueueError, FileNotFoundError):
 
 
 class QueueAccess(QueueError, OSError):
-    """The filesystem refused: `errno` says what, `path` where; the text says what to do."""
+    """The filesystem refused: `errno` says what, `path` where; the text says what to do.
+
+    ENOSPC and EDQUOT: no space, which stops put but not get and ack. EACCES, EPERM and EROFS: no right to do it.
+    EMFILE, ENFILE and ENOMEM: a limit of this process or machine. EIO: the disk itself; after a failed fsync the put
+    or ack did not happen durably, and is not tried again. Whatever it is, nothing is left half done.
+    """
 
     errno: int
 

@@ -259,8 +259,8 @@ def make_directory(path: str, dir_fd: int | None = None) -> bool:
     return True
 
 
-def make_directories(path: str) -> None:
-    """Make a directory and what is missing above it."""
+def make_directories(path: str) -> list[str]:
+    """Make a directory and what is missing above it; return what was missing."""
     path = os.path.abspath(path)
     missing = []
     while not os.path.isdir(path) and path not in missing:
@@ -268,6 +268,7 @@ def make_directories(path: str) -> None:
         path = os.path.dirname(path)
     for each in reversed(missing):
         make_directory(each)
+    return missing
 
 
 def remove_directory(name: str, dir_fd: int) -> bool:

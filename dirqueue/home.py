@@ -109,25 +109,32 @@ class Home:
         if not self.create:
             raise not_found(self.path)
         try:
-            fs.make_directories(self.path)
+            made = fs.make_directories(self.path)
         except OSError as error:
             raise access_error(self.path, "make the queue", error) from error
         if not self.reopen():
             raise not_found(self.path)
         self.keep_ballast()
-        self.sync_parent()
+        # RACE: if somebody else just made it, they may not have got as far as this.
+        self._sync_parents(made or [os.path.abspath(self.path)])
 
     def learn(self, mtime_ns: int) -> None:
         """Take note of the time that the server gave a file just now (NFS: its clock is not ours)."""
         if isinstance(self.clock, OwnClock):
             self.clock.learn(mtime_ns)
 
-    def sync_parent(self) -> None:
-        """Make the name of the queue itself durable."""
-        try:
-            fs.sync_directory(os.path.dirname(os.path.abspath(self.path)), self.fd)
-        except OSError:
-            pass  # a parent we may not read; whoever made it answers for it
+    def _sync_parents(self, made: list[str]) -> None:
+        """Make the names of the queue and of what was made above it durable; if that fails, it was not made."""
+        for path in made:
+            try:
+                fs.sync_directory(os.path.dirname(path), self.fd)
+            except PermissionError:
+                pass  # a parent we may not read; whoever made it answers for it
+            except OSError as error:
+                fs.discard(BALLAST, self.fd)
+                self.close()
+                fs.remove_directory(self.path, -1)
+                raise access_error(self.path, "make the queue", error) from error
 
     def keep_ballast(self) -> None:
         """Reserve a little space for bad times. No room, or no right, is no error: it is only a reserve."""

@@ -22,9 +22,8 @@ def purge(layout: Layout, progress: Callable[[], None] | None = None) -> Purged:
 
     if not layout.home.find():
         return Purged()
-    lock = FileLock(_lock_path(layout), timeout=0)
     try:
-        with lock:
+        with FileLock(_lock_path(layout), timeout=0):
             return layout.purge(progress)
     except Timeout:
         return Purged(busy=1)

@@ -1,151 +1,365 @@
 """The large runs of the fault laboratory: prints figures and refreshes docs/reliability.md. `make campaign`.
 
-python scripts/campaign.py [--scale 0.1] [--only interleavings,kills,...]
+python scripts/campaign.py [--scale 0.1] [--only kills,errors,...] [--no-page]
+
+Each campaign that ends is written down in docs/reliability.json, and the table of the page is made from all of them: so
+they can be run one by one, and at the same time.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
-PAGE = ROOT / "docs/reliability.md"
+PAGE, BOOK = ROOT / "docs/reliability.md", ROOT / "docs/reliability.json"
 
 import capabilities  # noqa: E402
-from lab import campaigns, explore, powerloss, soak  # noqa: E402
-from lab.explore import Plan  # noqa: E402
+from lab import campaigns, hostile, network, nfs, powerloss, soak  # noqa: E402
 from lab.forge import ERRORS  # noqa: E402
+from lab.stories import COMMON, LAYOUTS  # noqa: E402
 
 #: How many, what else there is to say, and what went wrong.
 Result = tuple[int, str, list[str]]
-PROGRAMS = ("ga", "gt", "gl", "gj", "gna", "gtga", "glga", "gjd", "gnga", "p", "P", "u", "d", "pp")
 
 
-def interleavings(scale: float, _place: Path) -> Result:
-    """Pairs of programs with every schedule (as far as the limit goes), then three and four clients at random."""
-    runs = complete = pairs = 0
-    wrong = []
-    for one in PROGRAMS:
-        for other in PROGRAMS:
-            done, pruned, whole, failure = explore.exhaust(
-                Plan.of(f"{one}|{other}", before="p"), int(4000 * scale) + 1
-            )
-            runs += done + pruned
-            pairs += 1
-            complete += whole
-            wrong += [str(failure)] if failure else []
-    faults = [{}, {"kills": 1}, {"lossy": 3, "fstype": "nfs4"}, {"noreplace": False}]
-    for number in range(int(400 * scale) + 1):
-        some = [PROGRAMS[(number * step + step) % len(PROGRAMS)] for step in (1, 3, 5)]
-        plan = Plan.of("|".join(some), before="pp", ticks=number % 3, **faults[number % 4])
-        done, failure = explore.wander(plan, 500, seed=number)
-        runs += done
-        wrong += [str(failure)] if failure else []
-    return runs, f"{complete} of {pairs} pairs of programs complete", wrong
+class Progress:
+    """One live line: it changes on a terminal, and is written every half minute elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._began, self._next = name, time.monotonic(), 0.0
+
+    def __call__(self, done: int, of: float, wrong: int) -> None:
+        live = sys.stderr.isatty()
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + (0.2 if live else 30.0)
+        text = f"{self._name}: {done:,} of about {of:,.0f}, {wrong} violations, {now - self._began:.0f} s"
+        print(f"\r{text}\033[K" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
 
 
-def kills(scale: float, place: Path) -> Result:
-    """SIGKILL at every system call of every story."""
-    points, missed, wrong = 0, [], []
-    for number in range(max(1, int(18 * scale))):
-        report = campaigns.kills(place / str(number), sync=bool(number % 2))
-        points, missed, wrong = points + report.points, missed + report.missed, wrong + report.wrong
-    return points, f"{len(missed)} not reached", wrong
+def interleavings(scale: float, _place: Path, _progress: Progress) -> Result:
+    """Schedules of two to four clients of the real library."""
+    from lab import plans
+
+    result: Result = plans.campaign(scale)
+    return result
 
 
-def errors(scale: float, place: Path) -> Result:
+def _ways(scale: float) -> Iterator[dict[str, Any]]:
+    """The settings with which all stories are told: 20,000 kill points at scale 1."""
+    every: list[dict[str, Any]] = [{"layout": layout} for layout in LAYOUTS]
+    every += [{"layout": layout, "sync": False} for layout in LAYOUTS]
+    every += [{"layout": "native", "keep_done": True}, {"layout": "native", "priorities": True}]
+    every += [{"layout": "vsqs", "milliseconds": True}, {"layout": "dirq-simple", "granularity": 1}]
+    every += [{"layout": "dirq-normal", "maxelts": 1}, {"layout": "native", "order": "lifo"}]
+    every += [{"layout": "native", "order": "random"}, {"layout": "native", "max_attempts": 1}]
+    every += [{"layout": layout, "order": "lifo"} for layout in LAYOUTS[1:]]
+    every += [{"layout": "native", "keep_done": True, "sync": False}]
+    yield from every[: max(1, round(len(every) * scale))]
+
+
+def kills(scale: float, place: Path, progress: Progress) -> Result:
+    """SIGKILL at every system call of every story, with several settings."""
+    total, ways = campaigns.Report(), list(_ways(scale))
+    for number, settings in enumerate(ways):
+        total += campaigns.kills(
+            place / str(number),
+            progress=lambda now, total=total: progress(
+                total.points + now.points, 20_000 * scale, len(total.wrong + now.wrong)
+            ),
+            **settings,
+        )
+    detail = f"{len(ways)} settings of {len(LAYOUTS)} layouts, {len(total.missed)} points not reached"
+    return total.points, detail, total.wrong + total.missed
+
+
+def errors(scale: float, place: Path, progress: Progress) -> Result:
     """Every system call of every story fails with every errno."""
-    report = campaigns.errors(place, ERRORS if scale >= 1 else ERRORS[:2])
-    return report.points, f"{len(ERRORS)} errnos", report.wrong
+    points, wrong = 0, []
+    # A conversion from another layout makes the calls of that layout's get and ack, and of native's put.
+    but_convert = [name for name in COMMON if name != "convert"]
+    codes = ERRORS[: max(1, round(len(ERRORS) * scale))]
+    for layout in LAYOUTS:
+        for code in codes:
+            report = campaigns.errors(
+                place / layout,
+                [code],
+                layout=layout,
+                names=None if layout == "native" else but_convert,
+                progress=lambda now, points=points, wrong=wrong: progress(
+                    points + now.points, 30_000 * scale, len(wrong + now.wrong)
+                ),
+            )
+            points, wrong = points + report.points, wrong + report.wrong
+    return points, f"{len(LAYOUTS)} layouts, each call with {', '.join(codes)}", wrong
 
 
-def power_loss(scale: float, place: Path) -> Result:
+def power_loss(scale: float, place: Path, progress: Progress) -> Result:
     """Images of mounted filesystems after every call."""
-    taken, wrong, kinds = 0, [], []
-    for kind, count in {"ext4": 4000, "xfs": 1500, "btrfs": 1000}.items():
-        if capabilities.has(kind):
-            for number in range(max(1, int(count * scale / 500))):
-                folder = place / f"{kind}{number}"
-                folder.mkdir(parents=True)
-                done, bad = powerloss.photograph(kind, folder, int(min(500, count * scale)))
-                taken, wrong = taken + done, wrong + bad
-                shutil.rmtree(folder)
-            kinds.append(kind)
-    return taken, ", ".join(kinds), wrong
+    taken, wrong, tally = 0, [], {}
+    wanted = {"ext4": 10_000 * scale, "xfs": 3_500 * scale, "btrfs": 3_500 * scale}
+    for kind, count in wanted.items():
+        number = 0
+        while capabilities.has(kind) and tally.get(kind, 0) < count:
+            # Every fourth album is of another layout.
+            layout = LAYOUTS[1 + number // 4 % 3] if number % 4 == 3 else "native"
+            folder = place / f"{kind}{number}"
+            folder.mkdir(parents=True)
+            some = int(min(250, count - tally.get(kind, 0)) + 0.999)
+            done, bad = powerloss.photograph(kind, folder, some, layout=layout)
+            taken, wrong, number = taken + done, wrong + bad, number + 1
+            tally[kind] = tally.get(kind, 0) + done
+            shutil.rmtree(folder)
+            progress(taken, sum(wanted.values()), len(wrong))
+    lost = 0
+    for kind in tally:
+        folder = place / f"{kind}-unsynced"
+        folder.mkdir(parents=True)
+        done, losses, bad = powerloss.photograph_unsynced(kind, folder, 30)
+        lost, wrong = lost + len(losses), wrong + bad
+    images = ", ".join(f"{count:,} {kind}" for kind, count in tally.items())
+    return taken, f"{images}; sync=False lost {lost} of the newest puts and acks, and nothing else", wrong
 
 
-def reordered(scale: float, place: Path) -> Result:
+def reordered(scale: float, place: Path, progress: Progress) -> Result:
     """Random subsets of the block writes between two flushes."""
     taken, wrong = 0, []
-    for seed in range(max(1, int(30 * scale))):
+    for seed in range(max(1, round(8 * scale))):
         folder = place / str(seed)
         folder.mkdir(parents=True)
-        done, bad = powerloss.reorder(folder, 500, seed=seed)
+        done, bad = powerloss.reorder(folder, 400, seed=seed)
         taken, wrong = taken + done, wrong + bad
         shutil.rmtree(folder)
-    return taken, "ext4", wrong
+        progress(taken, 3_200 * scale, len(wrong))
+    return taken, "ext4, subsets of the blocks written since the last flush", wrong
 
 
-def killer(scale: float, place: Path) -> Result:
+def lost_replies(scale: float, place: Path, progress: Progress) -> Result:
+    """Two hosts on a network filesystem that loses every tenth reply."""
+    passed = replies = number = 0
+    wrong: list[str] = []
+    faults: list[dict[str, Any]] = [{}, {"cache": 1.0}, {"nolink": True}]
+    while passed < 200_000 * scale:
+        folder = place / str(number)
+        folder.mkdir(parents=True)
+        some, lost, bad = network.lose(folder, 2_000, seed=number, lost=0.1, **faults[number % 3])
+        passed, replies, wrong, number = passed + some, replies + lost, wrong + bad, number + 1
+        shutil.rmtree(folder)
+        progress(passed, 200_000 * scale, len(wrong))
+    return passed, f"{replies:,} replies lost; plain, with a cache, without hard links", wrong
+
+
+def real_nfs(scale: float, _place: Path, progress: Progress) -> Result:
+    """A real NFS server, mounted twice: messages both ways, then a soak with kills."""
+    place = Path(
+        tempfile.mkdtemp(prefix="dirqueue-nfs-", dir="/var/tmp")
+    )  # a disk: tmpfs has no file handles
+    try:
+        with (
+            nfs.served(place / "server") as export,
+            nfs.mounted(place / "one") as one,
+            nfs.mounted(place / "two") as two,
+        ):
+            count = int(2_000 * scale)
+            acked, lost = network.flow(f"{one}/flow", f"{two}/flow", count)
+            wrong = network.judge(f"{export}/flow", count, acked, lost)
+            site = soak.Site([f"{one}/soak", f"{two}/soak"], settings={"lease": 3.0, "margin": 1.0})
+            account = soak.run(
+                place,
+                180 * scale,
+                sites=[site],
+                progress=lambda _, now: progress(len(acked) + now.put, 8_000 * scale, len(now.wrong)),
+                pace=0.05,
+            )
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    detail = f"nfs-ganesha, version 3, two clients (libnfs); {account.kills} kills"
+    return len(acked) + account.put, detail, wrong + account.wrong
+
+
+def killer(scale: float, place: Path, progress: Progress) -> Result:
     """A soak: producers, consumers, a purger and SIGKILL every 0.1 to 0.5 s."""
-    account = soak.run(place / "soak", 600 * scale)
-    return account.kills, f"{account.put} put, {account.acked} acknowledged", account.wrong
+    account = soak.run(
+        place / "soak",
+        600 * scale,
+        sites=soak.every_layout(place / "queues"),
+        progress=lambda _, now: progress(now.kills, 2_000 * scale, len(now.wrong)),
+        pace=0.02,
+    )
+    done = f"{account.put:,} put, {account.acked:,} acknowledged, {account.by_dirq:,} of that by dirq 1.8"
+    return account.kills, f"{len(LAYOUTS)} layouts, {account.seconds:.0f} s; {done}", account.wrong
 
 
-CAMPAIGNS = {
+def fuzzing(scale: float, place: Path, progress: Progress) -> Result:
+    """Names that are almost right, and a directory with every kind of foreign entry."""
+    count, accepted, wrong = int(2_000_000 * scale), 0, []
+    for seed in range(max(1, count // 100_000)):
+        some, bad = hostile.fuzz(100_000, seed)
+        accepted, wrong = accepted + some, wrong + bad
+        progress(seed * 100_000, count, len(wrong))
+    tests, detail, bad = _tests("test_hostile", place)
+    return max(1, count // 100_000) * 100_000, f"{accepted:,} were ours; {tests} tests, {detail}", wrong + bad
+
+
+def _tests(name: str, place: Path) -> Result:
+    """Run a test file as it is: what cannot be made larger by a number."""
+    place.mkdir(parents=True, exist_ok=True)
+    report = place / "report.xml"
+    command = [
+        "-m",
+        "pytest",
+        "-n0",
+        "-q",
+        "-p",
+        "no:randomly",
+        f"--junitxml={report}",
+        f"tests/faults/{name}.py",
+    ]
+    subprocess.run([sys.executable, *command], cwd=ROOT, check=False, stdout=subprocess.DEVNULL, timeout=1800)
+    cases = list(ET.parse(report).iter("testcase"))
+    bad = [
+        case.get("name", "")
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return (
+        len(cases) - skipped,
+        f"{skipped} skipped" if skipped else "none skipped",
+        [f"failed: {each}" for each in bad],
+    )
+
+
+def cells(name: str, what: str) -> Callable[[float, Path, Progress], Result]:
+    """Return a campaign that is a test file: one cell a test."""
+
+    def run(_scale: float, place: Path, _progress: Progress) -> Result:
+        count, detail, wrong = _tests(name, place)
+        return count, f"{what}; {detail}", wrong
+
+    return run
+
+
+CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple[str, ...]]] = {
     "interleavings": (interleavings, "schedules", ()),
+    "model": (
+        cells("test_model", "the lease protocol, every state of two clients"),
+        "models",
+        ("spin", "gcc"),
+    ),
     "kills": (kills, "kill points", ("strace",)),
     "errors": (errors, "failing calls", ("strace",)),
-    "power loss": (power_loss, "disk images", ("loop",)),
-    "reordered writes": (reordered, "disk images", ("loop", "fuse", "ext4")),
+    "power-loss": (power_loss, "disk images", ("loop",)),
+    "reordered": (reordered, "disk images", ("loop", "fuse", "ext4")),
+    "network": (lost_replies, "messages", ("fuse",)),
+    "nfs": (real_nfs, "messages", ("root", "fuse", "nfs")),
+    "full-disk": (
+        cells("test_full_disk", "bytes and inodes of ext4, tmpfs, xfs, btrfs; read-only in mid-run"),
+        "cells",
+        ("mount",),
+    ),
+    "clocks": (
+        cells("test_clocks", "seconds and a day apart, steps back under load"),
+        "cells",
+        ("faketime",),
+    ),
+    "hostile": (fuzzing, "fuzzed names", ()),
+    "users": (cells("test_users", "three users, three modes, three umasks"), "cells", ("root",)),
     "soak": (killer, "kills", ()),
 }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0, help="1 takes about an hour")
-    parser.add_argument("--only", default="", help="names, with commas")
+    parser.add_argument("--only", default="", help=f"some of {','.join(CAMPAIGNS)}")
     parser.add_argument("--no-page", action="store_true", help="print only")
-    options = parser.parse_args()
-    chosen = options.only.split(",") if options.only else list(CAMPAIGNS)
-    place = Path(
-        tempfile.mkdtemp(prefix="dirqueue-campaign-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    parser.add_argument(
+        "--table", action="store_true", help="make the page anew from what is written down, run nothing"
     )
-    rows, failed = [], False
+    options = parser.parse_args()
+    if options.table:
+        write_down({})
+        return 0
+    chosen = options.only.split(",") if options.only else list(CAMPAIGNS)
+    if unknown := [name for name in chosen if name not in CAMPAIGNS]:
+        parser.error(f"there is no campaign {unknown[0]!r}: give some of {', '.join(CAMPAIGNS)}")
+    roomy = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    place = Path(tempfile.mkdtemp(prefix="dirqueue-campaign-", dir=roomy))
+    failed = False
     try:
         for name in chosen:
-            function, unit, needs = CAMPAIGNS[name]
-            if absent := capabilities.missing(list(needs)):
-                print(f"{name}: skipped, needs {', '.join(absent)}")
-                continue
-            began = time.monotonic()
-            count, detail, wrong = function(options.scale, place / name.replace(" ", "-"))
-            took = time.monotonic() - began
-            failed |= bool(wrong)
-            rows.append(f"| {name} | {count:,} {unit} | {detail} | {len(wrong)} | {took:.0f} s |")
-            print(f"{name}: {count:,} {unit}, {detail}, {len(wrong)} violations, {took:.0f} s", flush=True)
-            for each in wrong[:5]:
-                print(f"  {each}")
+            failed |= run(name, options.scale, place / name, page=not options.no_page)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    if not options.no_page and len(rows) == len(CAMPAIGNS):
-        refresh(rows, options.scale)
     return 1 if failed else 0
 
 
-def refresh(rows: list[str], scale: float) -> None:
-    """Put the figures into the page, between its two marks."""
-    head = ["| campaign | size | detail | violations | took |", "|---|---|---|---|---|"]
-    text = "\n".join([f"Last run: `python scripts/campaign.py --scale {scale:g}`", "", *head, *rows])
-    page = PAGE.read_text()
-    marks = re.compile(r"(<!-- figures -->\n).*(\n<!-- end of figures -->)", re.DOTALL)
-    PAGE.write_text(marks.sub(lambda match: match[1] + text + match[2], page))
+def run(name: str, scale: float, place: Path, *, page: bool) -> bool:
+    """Run one campaign, print its figures and write them down; whether anything was wrong."""
+    function, unit, needs = CAMPAIGNS[name]
+    absent = capabilities.missing([each for each in needs if each != "nfs"]) + (
+        nfs.missing() if "nfs" in needs else []
+    )
+    if absent:
+        print(f"{name}: skipped, needs {', '.join(absent)}")
+        return False
+    began = time.monotonic()
+    count, detail, wrong = function(scale, place, Progress(name))
+    took = time.monotonic() - began
+    end = "\n" if sys.stderr.isatty() else ""
+    print(f"{end}{name}: {count:,} {unit}, {detail}, {len(wrong)} violations, {took:.0f} s", flush=True)
+    for each in wrong[:5]:
+        print(f"  {each}")
+    if page:
+        entry = {
+            "count": count,
+            "unit": unit,
+            "detail": detail,
+            "violations": len(wrong),
+            "seconds": round(took),
+        }
+        write_down({name: entry | {"scale": scale, "date": f"{datetime.now(UTC):%Y-%m-%d}"}})
+    return bool(wrong)
+
+
+def write_down(news: dict[str, dict[str, Any]]) -> None:
+    """Put figures into the book, and make the table of the page anew from all that is in it."""
+    with FileLock(Path(tempfile.gettempdir()) / "dirqueue-campaign.lock"):  # several may run at a time
+        book = json.loads(BOOK.read_text()) if BOOK.exists() else {}
+        book |= news
+        BOOK.write_text(json.dumps({each: book[each] for each in CAMPAIGNS if each in book}, indent=1) + "\n")
+        page = PAGE.read_text()
+        marks = re.compile(r"(<!-- figures -->\n).*(\n<!-- end of figures -->)", re.DOTALL)
+        PAGE.write_text(marks.sub(lambda match: match[1] + table(book) + match[2], page))
+
+
+def table(book: dict[str, dict[str, Any]]) -> str:
+    """Return the figures as the page shows them."""
+    rows = ["| campaign | size | violations | detail | took | day | again |", "|---|---|---|---|---|---|---|"]
+    for name in (each for each in CAMPAIGNS if each in book):
+        it = book[name]
+        again = f"`--only {name}`" + (f" `--scale {it['scale']:g}`" if it["scale"] != 1 else "")
+        rows.append(
+            f"| {name} | {it['count']:,} {it['unit']} | {it['violations']} | {it['detail']} | {it['seconds']:,} s "
+            f"| {it['date']} | {again} |"
+        )
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,16 @@
-"""Hours of producers, consumers, a purger and a killer: `make soak HOURS=8`."""
+"""Hours of producers, consumers, a purger and a killer: `make soak HOURS=8`.
 
+python scripts/soak.py [--hours 8 | --seconds 60] [--sync] [PATH ...]
+
+Without a path: a queue of each layout, and two that real dirq 1.8 shares with us. With paths: one native queue, which all
+of them are (the same directory as mounted by several hosts). Every ten minutes everything is counted, then it goes on.
+"""
+
+import argparse
+import shutil
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -8,5 +18,53 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from lab import soak  # noqa: E402
 
+#: Seconds between two accounts: what is remembered stays small.
+ROUND = 600.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--hours", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, help="instead of hours")
+    parser.add_argument("--sync", action="store_true", help="with fsync, as by default in the library")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("paths", nargs="*", help="one queue directory, as one or several hosts see it")
+    options = parser.parse_args()
+    total, left, number = soak.Account(), options.seconds or options.hours * 3600, options.seed
+    while left > 0:
+        place = Path(tempfile.mkdtemp(prefix="dirqueue-soak-"))
+        sites = soak.every_layout(place / "queues", sync=options.sync)
+        if options.paths:
+            sites = [soak.Site(options.paths, settings={"sync": options.sync})]
+        try:
+            total += soak.run(
+                place, min(left, ROUND), sites=sites, progress=Line(total), pace=0.01, seed=number
+            )
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        left, number = left - ROUND, number + 1
+    print(f"\n{total}" if sys.stderr.isatty() else total)
+    return 1 if total.wrong else 0
+
+
+class Line:
+    """The live progress: one line that changes on a terminal, one line a minute elsewhere."""
+
+    def __init__(self, before: soak.Account) -> None:
+        self._before, self._next = before, 0.0
+
+    def __call__(self, seconds: float, now: soak.Account) -> None:
+        live = sys.stderr.isatty()
+        if not live and time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + 60.0
+        all_ = self._before + now
+        text = (
+            f"{self._before.seconds + seconds:8.0f} s  {all_.kills} kills  {all_.put} put  {all_.acked} "
+            f"acknowledged  {len(all_.wrong)} violations"
+        )
+        print(f"\r{text}\033[K" if live else text, end="" if live else "\n", file=sys.stderr, flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(soak.main())
+    sys.exit(main())

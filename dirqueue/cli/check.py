@@ -44,14 +44,30 @@ def add(subparsers: Any) -> None:
         doctor,
         "find out whether a directory's filesystem is good enough for a queue",
         description="Tries everything with two real processes, in a directory of its own that it removes. "
-        "Exit status 5: the layout cannot be used there.",
+        "Exit status 5: the layout cannot be used there, or with --stress a promise did not hold.",
         queue=False,
     )
     parser.add_argument(
         "directory", metavar="DIRECTORY", nargs="?", help=f"where; ${VARIABLE}, or here, if not given"
     )
     parser.add_argument(
-        "--also", metavar="DIRECTORY", help="the same directory by another mount, for the second process"
+        "second",
+        metavar="AGAIN",
+        nargs="?",
+        help="the same directory by another mount, as another host sees it: for the second process",
+    )
+    parser.add_argument("--also", metavar="DIRECTORY", dest="second_named", help="AGAIN, by name")
+    parser.add_argument(
+        "--stress",
+        action="store_true",
+        help="then put it under load: producers, consumers, one of them killed, and every message counted",
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="N",
+        type=float,
+        default=5.0,
+        help="how long the load lasts, before the counting (5)",
     )
     parser.add_argument(
         "--layout",
@@ -114,19 +130,30 @@ def _tell(path: str, rows: list[dict[str, Any]]) -> None:
 
 def doctor(args: argparse.Namespace) -> int:
     """Examine a filesystem; say what works, and which layouts can be used."""
-    from dirqueue.doctor import examine
+    from dirqueue.doctor import FAIL, PASS, examine
+    from dirqueue.settings import check_seconds
 
-    path = base() if args.directory is None else args.directory
+    path, also = base() if args.directory is None else args.directory, args.second or args.second_named
+    check_seconds("--seconds", args.seconds, above=True)
+    findings = []
     with render.progress("doctor") as step:
-        report = examine(path, args.also, step)
+        report = examine(path, also, step)
+        if args.stress:
+            from dirqueue.doctor.stress import stress
+
+            findings = stress(path, also, args.seconds, step, args.layout)
     rows = [
         {"what": kind, "name": each[0], "result": each.result.upper(), "detail": each.detail}
         for kind, group in (("probe", report.probes), ("layout", report.verdicts))
         for each in group
     ]
+    for each in findings:
+        result = (PASS if each.held else FAIL).upper()
+        rows.append({"what": "stress", "name": each.promise, "result": result, "detail": each.detail})
     if args.json:
         for row in rows:
             render.line(render.dumps({"path": path, "filesystem": report.fstype} | row))
     else:
         render.records(rows, ("what", "name", "result", "detail"), args)
-    return Exit.OK if report.good_for(args.layout) else Exit.PROBLEMS
+    good = report.good_for(args.layout) and all(each.held for each in findings)
+    return Exit.OK if good else Exit.PROBLEMS

@@ -14,7 +14,7 @@ from dirqueue import fs, names
 from dirqueue.errors import access_error
 from dirqueue.home import Home
 
-from .probes import FAIL, PASS, PROBES, WARN, Probe, Scratch
+from .probes import FAIL, PASS, PROBES, WARN, Probe, Scratch, check_shared
 
 __all__ = ["FAIL", "NEEDS", "PASS", "WARN", "Probe", "Report", "Verdict", "examine"]
 
@@ -64,6 +64,7 @@ def examine(path: str, also: str | None = None, progress: Callable[[], None] | N
     except OSError as error:
         raise access_error(path, "write to", error) from error
     try:
+        check_shared(path, also, name)
         scratch = Scratch(os.path.join(path, name), os.path.join(also or path, name))
         probes = []
         for probe in PROBES:

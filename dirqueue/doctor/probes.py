@@ -50,6 +50,14 @@ class _Drawback(Exception):
     """A probe found that something works, but."""
 
 
+def check_shared(path: str, also: str | None, name: str) -> None:
+    """Refuse a second path by which what was just made at the first is not there."""
+    if also and not os.path.isdir(os.path.join(also, name)):
+        raise QueueError(
+            f"{also!r} is not the same directory as {path!r}: they do not share files", path=also
+        )
+
+
 class Scratch:
     """The directory in which everything is tried."""
 

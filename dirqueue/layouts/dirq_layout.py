@@ -199,7 +199,9 @@ class DirqLayout(Foreign):
         return dirq_names.check(id)
 
     def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
-        wanted = frozenset(states) or _LIVE
+        return self._listed(self._entries(frozenset(states) or _LIVE))
+
+    def _entries(self, wanted: frozenset[str]) -> Iterator[Entry]:
         if self.home.find() and not wanted.isdisjoint(_LIVE):
             for where in fs.names_in(".", self.home.fd):
                 yield from (entry for entry in self._inside(where) if entry.state in wanted)

@@ -10,7 +10,7 @@ import errno
 import io
 import threading
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
@@ -132,6 +132,15 @@ class Foreign:
                 f"cannot cancel {entry.id}: it is {entry.state}, and only an unclaimed message can be",
                 message_id=entry.id,
             )
+
+    def _listed(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """Pass them on; say of an error which queue could not be listed."""
+        try:
+            yield from entries
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise self._failed("list", error) from error
 
     def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
         return error if isinstance(error, QueueError) else access_error(self.home.path, doing, error)

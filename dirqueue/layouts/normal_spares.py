@@ -11,6 +11,7 @@ just removed an element and locks the next one can rename the emptied directory 
 from __future__ import annotations
 
 import contextlib
+import os
 
 from dirqueue import fs
 from dirqueue.home import Home
@@ -40,22 +41,28 @@ class Spares:
         self._names.append(name)
         return True
 
-    def become(self, lock: str) -> bool:
-        """Make a kept directory the lock of that name; False if there is none left. FileExistsError if it is locked."""
+    def become(self, lock: str) -> os.stat_result | None:
+        """Make a kept directory the lock of that name; None if there is none left. FileExistsError if it is locked."""
         try:
             name = self._names.pop()
         except IndexError:
-            return False
+            return None
+        fd = self._home.fd
         try:
-            fs.rename_noreplace(name, lock, self._home.fd)
+            fs.rename_noreplace(name, lock, fd)
+            facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
+            if facts.st_nlink == 2:
+                return facts
+            # COMPAT: names are a microsecond and one digit, and dirq renames what it removes onto an empty directory
+            # without a word. So this is its element; or links are not counted here (btrfs), and nobody can tell.
+            fs.rename_noreplace(lock, name, fd)
         except FileExistsError:
             self._names.append(name)
             raise
         except (OSError, NotImplementedError):
             # COMPAT: the purge of Python's dirq removes it at any age. Or it is the element that is gone.
-            fs.remove_quietly(name, self._home.fd)
-            return False
-        return True
+            fs.remove_quietly(name, fd)
+        return None
 
     def drop(self) -> None:
         """Remove them all."""

@@ -171,11 +171,11 @@ class NormalStore(Store):
         """Lock an element; return the token of the lock, or None if we cannot have it."""
         fd, lock = self.home.fd, f"{name}/{LOCKED}"
         try:
-            if self.spares is None or not self.spares.become(lock):
+            if (facts := self.spares.become(lock) if self.spares else None) is None:
                 fs.mkdir(lock, fs.DIR_MODE, dir_fd=fd)
                 if self.umask is not None:
                     self._chmod(lock, fs.DIR_MODE)
-            facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
+                facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
             return None
         return f"{facts.st_ino}-{facts.st_mtime_ns}"

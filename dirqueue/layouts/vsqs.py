@@ -332,7 +332,11 @@ class Vsqs(Foreign):
         )
 
     def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
-        wanted = frozenset(states) or frozenset(("new", "ready", "leased", "foreign"))
+        return self._listed(
+            self._entries(frozenset(states) or frozenset(("new", "ready", "leased", "foreign")))
+        )
+
+    def _entries(self, wanted: frozenset[str]) -> Iterator[Entry]:
         if not self.home.find():
             return
         for found in fs.listing(".", self.home.fd):

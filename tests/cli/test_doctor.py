@@ -8,7 +8,7 @@ import pytest
 from cli.running import sentence
 
 from dirqueue import doctor, fs
-from dirqueue.doctor import probes
+from dirqueue.doctor import probes, stress
 
 
 @pytest.fixture
@@ -121,3 +121,57 @@ def test_a_directory_that_cannot_be_examined(dq, tmp_path):
     done = dq("doctor", tmp_path / "nope")
     assert done.status == 1
     sentence(done)
+
+
+@pytest.mark.timeout(300)
+def test_stress_counts_every_message_and_leaves_nothing(dq, tmp_path, few):
+    """Status 0, each promise with its figures, a second path as another host, and a clean directory."""
+    done = dq("doctor", "--stress", tmp_path, tmp_path, "--seconds", "1", "--json")
+    told = [row for row in map(json.loads, done.lines) if row["what"] == "stress"]
+    assert done.status == 0, done
+    assert [row["result"] for row in told] == ["PASS"] * 5
+    assert told[0]["name"] == "nothing is lost"
+    assert told[0]["detail"].startswith("0 of ")
+    assert os.listdir(tmp_path) == []
+
+
+def test_stress_that_breaks_a_promise_is_status_5(dq, tmp_path, few, monkeypatch):
+    """What does not hold is a FAIL, and the status says so, too."""
+    said = [
+        "trying 1-1",
+        "put 1-1",
+        "trying 1-2",
+        "put 1-2",
+        "got 1-2",
+        "acking 1-2",
+        "acked 1-2",
+        "acked 1-2",
+    ]
+    monkeypatch.setattr(stress, "_run", lambda *_: said)
+    monkeypatch.setattr(stress, "LEASE", 0.01)
+    done = dq("doctor", "--stress", tmp_path)
+    results = {line.split("\t")[1]: line.split("\t")[2] for line in done.lines if line.startswith("stress")}
+    assert done.status == 5, done
+    assert [name for name, result in results.items() if result == "FAIL"] == [
+        "nothing is lost",
+        "nothing is acknowledged twice",
+    ]
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_stress_for_no_time_is_refused(dq, tmp_path, seconds):
+    """A duration that cannot be is one sentence, before anything is tried."""
+    done = dq("doctor", "--stress", tmp_path, "--seconds", seconds)
+    assert done.status == 2
+    assert "--seconds must be" in sentence(done)
+
+
+def test_stress_on_two_directories_that_are_not_one(dq, tmp_path, few):
+    """Two paths that share no files are no two hosts; nothing is left in either."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    done = dq("doctor", "--stress", one, two)
+    assert done.status != 0
+    assert "not the same directory" in sentence(done)
+    assert os.listdir(one) == os.listdir(two) == []

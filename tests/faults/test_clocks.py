@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,28 @@ import dirqueue
 pytestmark = [pytest.mark.needs("faketime"), pytest.mark.timeout(300)]
 
 WORKER = """
-import json, os, sys, time
+import ctypes, json, os, sys, time
 sys.path[:0] = json.loads(os.environ["LAB_PATH"])
 import dirqueue
 from dirqueue import fs
-fs.utime = lambda fd: os.write(fd, b"x")  # libfaketime would stamp its own time; a write is stamped by the kernel
+syscall = ctypes.CDLL(None).syscall
+# The system calls themselves: libfaketime's own would stamp the faked time, which no server does, or sleep by it.
+UTIMENSAT, NANOSLEEP = {"aarch64": (88, 101)}.get(os.uname().machine, (280, 35))
+def touched(fd, **_):
+    if syscall(UTIMENSAT, fd, None, None, 0):
+        raise OSError("utimensat")
+probe = os.environ["LAB_PROBE"]
+fs.utime = touched if probe == "utime" else lambda fd, **_: os.write(fd, b"x")
 verb, path, name, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-queue = dirqueue.Queue(path, sync=False, lease=600.0)
-said = []
+queue = dirqueue.Queue(path, sync=False, lease=float(os.environ.get("LAB_LEASE", "600")))
+step, said = os.environ.get("FAKETIME_TIMESTAMP_FILE"), []
+def turn(number):  # the clock of this process is set back an hour in the middle of its work
+    if step and number == count // 2:
+        with open(step, "w") as file: file.write("-3600s")
 if verb == "put":
     for number in range(count):
-        body = f"{name}{number}".encode(); queue.put(body); said.append(body.decode())
-        step = os.environ.get("FAKETIME_TIMESTAMP_FILE")
-        if step and number == count // 2:
-            with open(step, "w") as file: file.write("-3600s")
+        body = f"{name}{number}"; queue.put(body); said.append(body)
+        turn(number)
 elif verb == "get":
     for _ in range(count):
         try:
@@ -35,13 +44,25 @@ elif verb == "get":
         except dirqueue.Empty:
             break
         lease.ack(); said.append(lease.message.body.decode())
+elif verb == "work":
+    while True:
+        last = os.path.exists(name)
+        for lease in queue.consume(timeout=0):
+            lease.ack(); said.append(lease.message.body.decode())
+            turn(len(said))
+        if last:
+            break
+        syscall(NANOSLEEP, (ctypes.c_long * 2)(0, 5_000_000), None)
+elif verb == "wait":
+    print(json.dumps([queue.get(timeout=120).message.body.decode(), str(time.monotonic())])); sys.exit()
 else:
-    lease = queue.get(timeout=0); said.append(lease.message.body.decode())
+    began = time.monotonic()
+    lease = queue.get(timeout=0); said += [lease.message.body.decode(), str(began)]
 print(json.dumps(said))
 """
 
 
-def at(skew, verb, path, name="", count=1000, step=None):
+def at(skew, verb, path, name="", count=1000, step=None, probe="utime", lease=600.0):
     """Run a worker whose clock is off by `skew` seconds; return what it said."""
     library = next(Path("/usr/lib").rglob("libfaketime.so.1"))
     env = os.environ | {
@@ -49,6 +70,8 @@ def at(skew, verb, path, name="", count=1000, step=None):
         "FAKETIME": f"{skew:+d}s",
         "NO_FAKE_STAT": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "LAB_PROBE": probe,
+        "LAB_LEASE": str(lease),
         "LAB_PATH": json.dumps([entry for entry in sys.path if entry]),
     }
     if step is not None:
@@ -61,18 +84,30 @@ def at(skew, verb, path, name="", count=1000, step=None):
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("probe", ["utime", "write"])
 @pytest.mark.parametrize("skew", [5, -5, 86_400, -86_400])
-def test_a_worker_with_a_wrong_clock_takes_no_live_lease(skew, tmp_path):
+def test_a_worker_with_a_wrong_clock_takes_no_live_lease(skew, probe, tmp_path):
     """Held by a worker with a right clock, by one with a wrong clock: the other one leaves it alone."""
     path = tmp_path / "queue"
     dirqueue.Queue(path, sync=False).put(b"x")
-    assert at(0, "hold", path) == ["x"]
-    assert at(skew, "get", path) == []
+    assert at(0, "hold", path, probe=probe)[0] == "x"
+    assert at(skew, "get", path, probe=probe) == []
     for name in os.listdir(path):
         if name.count(".") == 3 and not name.startswith("."):
             os.rename(path / name, path / name.partition(".")[0])
-    assert at(skew, "hold", path) == ["x"]
-    assert at(0, "get", path) == []
+    assert at(skew, "hold", path, probe=probe)[0] == "x"
+    assert at(0, "get", path, probe=probe) == []
+
+
+@pytest.mark.parametrize("skew", [5, -5, 86_400, -86_400])
+def test_a_lease_that_ran_out_is_taken_over_and_not_a_moment_before(skew, tmp_path):
+    """By a worker whose clock is wrong, too: it waits for the end of the lease by the file server's clock."""
+    path, lease = tmp_path / "queue", 2.0
+    dirqueue.Queue(path, sync=False).put(b"x")
+    _body, began = at(0, "hold", path, lease=lease)
+    body, taken = at(skew, "wait", path, lease=lease)
+    assert body == "x"
+    assert float(taken) - float(began) >= lease
 
 
 def test_workers_with_different_clocks_share_the_work(tmp_path):
@@ -91,3 +126,23 @@ def test_a_clock_that_steps_back_an_hour_loses_nothing(tmp_path):
     ids = [name for name in os.listdir(path) if name.isdigit()]
     assert len(set(ids)) == len(put) == 100
     assert at(0, "get", path) == put
+
+
+def test_clocks_that_step_back_under_load_lose_nothing_and_ack_nothing_twice(tmp_path):
+    """Producers and consumers at once, a day apart, each set back an hour in mid-run: every message is acked once."""
+    path, stop = tmp_path / "queue", tmp_path / "stop"
+    with ThreadPoolExecutor(4) as pool:
+        consumers = [
+            pool.submit(at, 0, "work", path, str(stop), 60, step=tmp_path / "step0"),
+            pool.submit(at, 86_400, "work", path, str(stop)),
+        ]
+        producers = [
+            pool.submit(at, 0, "put", path, "a", 150, step=tmp_path / "step1"),
+            pool.submit(at, -86_400, "put", path, "b", 150),
+        ]
+        put = [body for each in producers for body in each.result(240)]
+        stop.touch()
+        acked = [body for each in consumers for body in each.result(240)]
+    assert len(put) == 300
+    assert sorted(acked) == sorted(put)
+    assert Census(path).waiting == []

@@ -61,16 +61,8 @@ def test_what_is_foreign_is_counted(planted):
 
 def test_fuzzed_names_are_ours_or_are_ignored():
     """100,000 names almost like ours: parsing never raises, and what it accepts it rebuilds letter for letter."""
-    accepted = 0
-    for name in hostile.fuzzed(100_000):
-        parsed = names.parse(name)
-        if parsed is not None:
-            accepted += 1
-            assert parsed.text == name
-            assert name.isascii()
-            assert "/" not in name
-            assert parsed.id in name
-            assert names.micros_of(parsed.id) >= 0
+    accepted, wrong = hostile.fuzz(100_000)
+    assert wrong == []
     assert 1000 < accepted < 99_000
 
 

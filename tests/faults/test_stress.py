@@ -28,6 +28,23 @@ def test_two_mounts_are_two_hosts(tmp_path):
     assert [finding for finding in findings if not finding.held] == []
 
 
+@pytest.mark.needs("fuse")
+def test_a_filesystem_that_fails_is_told(tmp_path):
+    """A server that cannot make a name durable fails the calls, and is found out."""
+    with faultfs.mounted(tmp_path / "server", tmp_path / "one", refuse={"fsync": "EIO"}) as one:
+        findings = stress(one, seconds=1.0)
+    assert [finding.promise for finding in findings if not finding.held] == ["no call fails"]
+    assert "EIO" in findings[-1].detail
+
+
+@pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
+def test_the_layouts_of_others_can_be_tried_too(layout, tmp_path):
+    """The same promises hold for the formats of other programs."""
+    findings = stress(str(tmp_path), seconds=1.0, layout=layout)
+    assert [finding for finding in findings if not finding.held] == []
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_different_directories_are_refused(tmp_path):
     """Paths that do not share files are no two hosts."""
     (tmp_path / "one").mkdir()

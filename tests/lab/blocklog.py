@@ -21,6 +21,7 @@ from pathlib import Path
 from lab import faultfs, images
 
 HEADER = struct.Struct("<cQI")
+PIECE = 1 << 16
 
 
 def main():
@@ -131,8 +132,18 @@ def crashes(log, megabytes, target, *, since, count, seed):
         picture = bytearray(base)
         for at, block in chosen:
             picture[at : at + len(block)] = block
-        Path(target).write_bytes(picture)
+        _write(target, picture)
         yield records[moment][3]
+
+
+def _write(target, picture):
+    """Write an image, leaving out what is empty."""
+    with open(target, "wb", buffering=0) as file:
+        os.ftruncate(file.fileno(), len(picture))
+        for at in range(0, len(picture), PIECE):
+            piece = picture[at : at + PIECE]
+            if piece.count(0) != len(piece):
+                os.pwrite(file.fileno(), piece, at)
 
 
 if __name__ == "__main__":

@@ -247,26 +247,35 @@ def is_mounted(point):
 @contextlib.contextmanager
 def mounted(source, point, **faults):
     """Mount `source` at `point` (both made if missing) with these faults; always unmounted at the end."""
-    source, point = os.path.realpath(source), os.path.realpath(point)
+    source = os.path.realpath(source)
     os.makedirs(source, exist_ok=True)
-    os.makedirs(point, exist_ok=True)
-    command = [sys.executable, "-m", "lab.faultfs", source, point]
+    options = []
     for name, value in faults.items():
         if value is True:
-            command.append(f"--{name}")
+            options.append(f"--{name}")
         elif value is not False and value is not None:
-            command += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+            options += [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+    with daemon("lab.faultfs", point, *options, before=[source]) as where:
+        yield where
+
+
+@contextlib.contextmanager
+def daemon(module, point, *options, before=()):
+    """Run a module that mounts something at `point`, until it is there; unmounted and ended afterwards."""
+    point = os.path.realpath(point)
+    os.makedirs(point, exist_ok=True)
+    command = [sys.executable, "-m", module, *before, point, *options]
     tests = str(Path(__file__).resolve().parent.parent)
     env = os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
-    daemon = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        wait(lambda: is_mounted(point) or daemon.poll() is not None, "faultfs did not come up")
-        if daemon.poll() is not None:
-            raise OSError(f"faultfs ended with {daemon.returncode}")
+        wait(lambda: is_mounted(point) or process.poll() is not None, f"{module} did not come up")
+        if process.poll() is not None:
+            raise OSError(f"{module} ended with {process.returncode}")
         yield point
     finally:
         unmount(point)
-        _end(daemon)
+        _end(process)
 
 
 def unmount(point):

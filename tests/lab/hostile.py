@@ -4,6 +4,8 @@ import os
 import random
 import socket
 
+from dirqueue import names
+
 ID = "1700000000000000000000001"
 UNTIL = "1700000000000000"
 LATER = "9000000000000000"
@@ -98,6 +100,22 @@ def tree(path):
                 content = None
             found[os.path.relpath(full, path)] = (kind, content)
     return found
+
+
+def fuzz(count, seed=0):
+    """Parse so many names; return (how many are ours, complaints): it never raises, and rebuilds letter for letter."""
+    accepted, wrong = 0, []
+    for name in fuzzed(count, seed):
+        try:
+            parsed = names.parse(name)
+            if parsed is not None:
+                accepted += 1
+                good = parsed.text == name and name.isascii() and "/" not in name and parsed.id in name
+                if not good or names.micros_of(parsed.id) < 0:
+                    wrong.append(f"accepted: {name!r}")
+        except Exception as error:  # noqa: BLE001
+            wrong.append(f"{name!r}: {error!r}")
+    return accepted, wrong
 
 
 def fuzzed(count, seed=0):

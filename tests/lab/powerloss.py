@@ -1,5 +1,6 @@
 """What a queue has promised, and what is left of it when the power goes: the story told to the images."""
 
+import functools
 import os
 
 import dirqueue
@@ -57,13 +58,14 @@ class Teller:
                 lease.ack()
                 self.acked.append(lease.message.body)
                 self.snap()
-            self.queue.get(timeout=0).reject("bad")
-            self.snap()
+            if self.queue.layout == "native":
+                self.queue.get(timeout=0).reject("bad")
+                self.snap()
         self.queue.close()
 
 
-def photograph(kind, place, count, *, every_call=True, **settings):
-    """Take `count` images of one filesystem while a queue works on it; return (images, complaints)."""
+def photograph(kind, place, count, **settings):
+    """Take `count` images of one filesystem, after each call of a queue on it; return (images, complaints)."""
     image, point = place / f"{kind}.img", place / "mount"
     images.make(kind, image)
     album = images.Album(image, place / "copies", count)
@@ -71,15 +73,15 @@ def photograph(kind, place, count, *, every_call=True, **settings):
     with images.mounted(kind, image, point) as path:
         teller = Teller(album, os.path.join(path, "queue"), **settings)
         try:
-            if every_call:
-                for name, call in saved.items():
-                    setattr(fs, name, _watched(call, teller))
+            for name, call in saved.items():
+                setattr(fs, name, _watched(call, teller))
             teller.tell()
         finally:
             for name, call in saved.items():
                 setattr(fs, name, call)
             teller.queue.close()
-    wrong = album.look(kind, place / "again", judge)
+    layout = settings.get("layout", "native")
+    wrong = album.look(kind, place / "again", functools.partial(judge, layout=layout))
     image.unlink()
     return len(album.taken), wrong
 
@@ -93,12 +95,64 @@ def _watched(call, teller):
     return watched
 
 
-def judge(path, **known):
-    """Read an image without the library, then with it: what was promised is there and can be had."""
+def judge(path, *, layout="native", **known):
+    """Read an image without the library: what was promised is there, once and whole."""
     queue = os.path.join(path, "queue")
     if not os.path.isdir(queue):
         return [f"lost: {len(known['promised'])} messages with their queue"] if known["promised"] else []
-    return Census(queue).complaints(**known)
+    return Census(queue, layout).complaints(**known)
+
+
+def photograph_unsynced(kind, place, count):
+    """Do the same with sync=False; return (images, losses, complaints).
+
+    What may be lost is what the documentation says: puts since the last sync of the filesystem are missing, empty or
+    short, and acks since then come back. A loss is one of these; anything else is a complaint.
+    """
+    image, point = place / f"{kind}.img", place / "mount"
+    images.make(kind, image)
+    album = images.Album(image, place / "copies", count)
+    old = [f"old-{each}".encode() * 300 for each in range(12)]
+    new = [f"new-{each}".encode() * 300 for each in range(max(count, 4))]
+    with (
+        images.mounted(kind, image, point) as path,
+        dirqueue.Queue(os.path.join(path, "queue"), sync=False) as queue,
+    ):
+        for body in old[:8]:
+            queue.put(body)
+        queue.put_many(old[8:])
+        acked = [_acked(queue) for _ in range(3)]
+        with open(os.path.join(path, "synced"), "wb") as file:
+            fs.syncfs(file.fileno())
+        late = []
+        for number, body in enumerate(new, 1):
+            queue.put(body)
+            if len(late) < 3:
+                late.append(_acked(queue))
+            album.take(kept=set(old) - set(acked) - set(late), gone=acked, late=late.copy(), new=new[:number])
+    losses = []
+    wrong = album.look(kind, place / "again", functools.partial(_judge_unsynced, losses))
+    image.unlink()
+    return len(album.taken), losses, wrong
+
+
+def _acked(queue):
+    lease = queue.get(timeout=0)
+    lease.ack()
+    return lease.message.body
+
+
+def _judge_unsynced(losses, path, *, kept, gone, late, new):
+    there = Census(os.path.join(path, "queue")).waiting
+    wrong = [f"lost though it was synced: {body[:20]!r}" for body in kept if there.count(body) != 1]
+    wrong += [f"back after a synced ack: {body[:20]!r}" for body in gone if body in there]
+    losses += [f"put is gone: {body[:20]!r}" for body in new if body not in there]
+    losses += [f"ack is gone: {body[:20]!r}" for body in late if body in there]
+    for body in set(there) - kept - set(late) - set(new):
+        if body.strip(b"\0") and not any(one.startswith(body) for one in new):
+            wrong.append(f"neither whole nor empty nor short: {body[:20]!r}")
+        losses.append(f"short: {body[:20]!r}")
+    return wrong
 
 
 def reorder(place, count, *, seed=0, **settings):

@@ -62,7 +62,7 @@ def replaced(package, calls, *, fs, clock=None, seed=0):
         raise LookupError(f"not simulated: {', '.join(unknown)}")
     news = [(seam, name, getattr(fs, name)) for name in calls]
     fakes = {"random": random.Random(seed)} | ({"time": clock} if clock else {})
-    for _, module in _modules(package):
+    for _, module in modules(package):
         news += [(module, f, fakes[f]) for f in fakes if isinstance(getattr(module, f, None), ModuleType)]
     saved = [(module, name, getattr(module, name)) for module, name, _ in news]
     try:
@@ -79,5 +79,6 @@ def _loaded(package, count):
     return [(name, m) for name, m in sys.modules.items() if name == package or name.startswith(package + ".")]
 
 
-def _modules(package):
+def modules(package):
+    """Return (name, module) of all that is loaded of a package."""
     return _loaded(package, len(sys.modules))

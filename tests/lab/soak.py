@@ -1,23 +1,57 @@
-"""Producers, consumers and a purger for as long as one likes, and a killer among them; then the account.
+"""Producers, consumers and purgers for as long as one likes, and a killer among them; then the account.
 
 Each worker writes what it was promised to a log of its own, one write a line, so that a SIGKILL tears nothing. At the
-end the queue is drained and everything is compared.
+end the queues are read without the library, then drained with it, and everything is compared.
+
+Where real dirq works beside ours it adds, locks, gets and removes; it does not purge (its purge takes away what others
+are just writing), and locks are honoured for 600 seconds, as it does itself: it locks first and sets the time of the
+lock later, so that with short leases a fresh lock of its can look like an old one.
 """
 
 import os
 import random
-import shutil
 import signal
-import sys
 import time
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import dirqueue
-from lab.census import Census
+from lab.census import Census, expire
 
 ROLES = ("producer", "producer", "consumer", "consumer", "purger")
+PEERS = ("dirq_producer", "dirq_consumer")
+WORDS = ("trying", "put", "got", "acking", "acked", "lost", "raised")
+SHORT = {"sync": False, "lease": 1.0, "margin": 0.2, "stale": 5.0}
+#: How real dirq judges locks.
+SHARED = {**SHORT, "lease": 600.0, "stale": 60.0}
+
+
+@dataclass
+class Site:
+    """One queue: the paths by which hosts see it, and how it is used."""
+
+    paths: list
+    layout: str = "native"
+    settings: dict = field(default_factory=dict)
+    dirq: bool = False
+
+    def open(self, host=0):
+        more = {"max_attempts": 0} if self.layout == "native" else {}
+        settings = {**(SHARED if self.dirq else SHORT), **more, **self.settings}
+        return dirqueue.Queue(self.paths[host % len(self.paths)], layout=self.layout, **settings)
+
+
+def every_layout(place, *, dirq=True, **settings):
+    """Return a queue of each layout, and two that real dirq shares with us."""
+    sites = [
+        Site([str(Path(place, layout))], layout, settings)
+        for layout in ("native", "vsqs", "dirq-simple", "dirq-normal")
+    ]
+    for layout in ("dirq-simple", "dirq-normal") if dirq else ():
+        sites.append(Site([str(Path(place, f"{layout}-shared"))], layout, settings, dirq=True))
+    return sites
 
 
 @dataclass
@@ -29,57 +63,66 @@ class Account:
     put: int = 0
     acked: int = 0
     delivered: int = 0
+    by_dirq: int = 0
     wrong: list = field(default_factory=list)
 
     def __str__(self):
         verdict = "0 violations" if not self.wrong else f"{len(self.wrong)} VIOLATIONS: {self.wrong[:5]}"
         return (
             f"{self.seconds:.0f} s, {self.kills} kills, {self.put} put, {self.delivered} delivered, "
-            f"{self.acked} acknowledged, {verdict}"
+            f"{self.acked} acknowledged, {self.by_dirq} of that by dirq 1.8, {verdict}"
         )
+
+    def __add__(self, other):
+        return Account(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 
 
 class Worker:
     """One process; its memory is lost when it is killed, its log is not."""
 
-    def __init__(self, paths, log, number, settings):
-        self.queues = [dirqueue.Queue(path, **settings) for path in paths]
+    def __init__(self, sites, log, number, pace):
+        self.sites = sites
+        self.queues = [site.open(number) for site in sites]
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.number = number
+        self.pace = pace
         self.dice = random.Random(number)
         self.stopping = False
+        self.count = 0
         signal.signal(signal.SIGTERM, self._stop)
 
     def _stop(self, *_):
         self.stopping = True
 
-    def say(self, word, body=b""):
-        os.write(self.log, b"%s %s\n" % (word.encode(), body))
+    def say(self, word, *bodies):
+        os.write(self.log, b"".join(b"%s %s\n" % (word.encode(), body) for body in bodies))
+
+    def choose(self):
+        return self.dice.randrange(len(self.queues))
+
+    def bodies(self, place, count):
+        self.count += 1
+        return [b"%d-%d-%d-%d" % (place, self.number, self.count, each) for each in range(count)]
 
     def producer(self):
-        count = 0
         while not self.stopping:
-            count += 1
-            queue = self.dice.choice(self.queues)
-            bodies = [
-                b"%d-%d-%d" % (self.number, count, each) for each in range(self.dice.choice((1, 1, 1, 4)))
-            ]
-            for body in bodies:
-                self.say("trying", body)
+            place = self.choose()
+            bodies = self.bodies(place, self.dice.choice((1, 1, 1, 4)))
+            self.say("trying", *bodies)
             if len(bodies) == 1:
-                queue.put(bodies[0])
+                self.queues[place].put(bodies[0])
             else:
-                queue.put_many(bodies)
-            for body in bodies:
-                self.say("put", body)
-            time.sleep(self.dice.random() * 0.004)
+                self.queues[place].put_many(bodies)
+            self.say("put", *bodies)
+            time.sleep(self.dice.random() * self.pace)
 
     def consumer(self):
         while not self.stopping:
-            queue = self.dice.choice(self.queues)
+            place = self.choose()
             try:
-                lease = queue.get(timeout=0.05)
+                lease = self.queues[place].get(timeout=0.05 if len(self.queues) == 1 else 0)
             except dirqueue.Empty:
+                time.sleep(self.pace / 4)
                 continue
             body = lease.message.body
             self.say("got", body)
@@ -91,15 +134,15 @@ class Worker:
                     lease.release()
                 elif fate < 0.12:
                     lease.renew()
-                    self.ack(lease, body)
+                    self.ack(body, lease.ack)
                 else:
-                    self.ack(lease, body)
+                    self.ack(body, lease.ack)
             except dirqueue.LeaseLost:
                 self.say("lost", body)
 
-    def ack(self, lease, body):
+    def ack(self, body, verb):
         self.say("acking", body)
-        lease.ack()
+        verb()
         self.say("acked", body)
 
     def purger(self):
@@ -108,30 +151,73 @@ class Worker:
                 queue.purge()
             time.sleep(0.1)
 
+    # --- real dirq -----------------------------------------------------------------------------------------
 
-def run(place, seconds, *, paths=None, settings=None, progress=None, seed=0):
-    """Run for so many seconds; return the account. `paths`: the queue, once for each "host" that mounts it."""
+    def _dirq(self):
+        """Return (place, queue) of all that dirq shares, as dirq's own objects."""
+        warnings.simplefilter("ignore")  # dirq is old
+        from dirq.queue import Queue
+        from dirq.QueueSimple import QueueSimple
+
+        shared = [(place, site) for place, site in enumerate(self.sites) if site.dirq]
+        return [
+            (
+                place,
+                QueueSimple(path) if site.layout == "dirq-simple" else Queue(path, schema={"body": "binary"}),
+            )
+            for place, site in shared
+            for path in site.paths[:1]
+        ]
+
+    def dirq_producer(self):
+        shared = self._dirq()
+        while not self.stopping:
+            place, queue = self.dice.choice(shared)
+            (body,) = self.bodies(place, 1)
+            self.say("trying", body)
+            try:
+                queue.add(body if self.sites[place].layout == "dirq-simple" else {"body": body})
+            except OSError:
+                continue  # its directory was emptied and removed just then: it says so, and nothing was promised
+            self.say("put", body)
+            time.sleep(self.dice.random() * self.pace)
+
+    def dirq_consumer(self):
+        shared = self._dirq()
+        while not self.stopping:
+            _, queue = self.dice.choice(shared)
+            try:
+                name = queue.first()
+                while name and not queue.lock(name):
+                    name = queue.next()
+                if not name:
+                    time.sleep(self.pace)
+                    continue
+                data = queue.get(name)
+            except OSError:
+                continue  # somebody else was faster, in a place where it does not expect that
+            body = data if isinstance(data, bytes) else data["body"]
+            self.say("got", body)
+            self.ack(body, lambda queue=queue, name=name: queue.remove(name))
+
+
+def run(place, seconds, *, sites=None, progress=None, pace=0.004, seed=0):
+    """Run for so many seconds; return the account. `progress(seconds, account)` is called after each kill."""
     place = Path(place)
-    paths = [str(place / "queue")] if paths is None else paths
-    settings = {
-        "sync": False,
-        "lease": 1.0,
-        "margin": 0.2,
-        "stale": 5.0,
-        "max_attempts": 0,
-        **(settings or {}),
-    }
+    sites = [Site([str(place / "queue")])] if sites is None else sites
     logs = place / "logs"
     logs.mkdir(parents=True)
     dice = random.Random(seed)
     account = Account()
+    ledger = Ledger(logs)
     workers, number = {}, 0
     start = time.monotonic()
     deadline = start + seconds
+    roles = ROLES + (PEERS if any(site.dirq for site in sites) else ())
     try:
-        for role in ROLES:
+        for role in roles:
             number += 1
-            workers[_fork(role, paths, logs, number, settings)] = role
+            workers[_fork(role, sites, logs, number, pace)] = role
         while time.monotonic() < deadline:
             time.sleep(dice.uniform(0.1, 0.5))
             victim = dice.choice(list(workers))
@@ -139,11 +225,13 @@ def run(place, seconds, *, paths=None, settings=None, progress=None, seed=0):
             _, status = os.waitpid(victim, 0)
             role = workers.pop(victim)
             if not os.WIFSIGNALED(status):
-                account.wrong.append(f"a {role} ended by itself with {status}: see {logs}")
+                account.wrong.append(f"a {role} ended by itself with {status}: {ledger.raised()}")
             account.kills += 1
             number += 1
-            workers[_fork(role, paths, logs, number, settings)] = role
+            workers[_fork(role, sites, logs, number, pace)] = role
             if progress:
+                ledger.read()
+                account.put, account.acked = ledger.words["put"], ledger.words["acked"]
                 progress(time.monotonic() - start, account)
     finally:
         for pid in workers:
@@ -151,17 +239,40 @@ def run(place, seconds, *, paths=None, settings=None, progress=None, seed=0):
         for pid in workers:
             _reap(pid)
     account.seconds = time.monotonic() - start
-    _settle(account, paths, logs, settings)
+    _settle(account, sites, logs)
     return account
 
 
-def _fork(role, paths, logs, number, settings):
+class Ledger:
+    """How much was said so far, read as it grows."""
+
+    def __init__(self, logs):
+        self._logs = logs
+        self._read = {}
+        self.words = Counter()
+
+    def read(self):
+        for log in self._logs.iterdir():
+            with log.open("rb") as file:
+                file.seek(self._read.get(log.name, 0))
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read[log.name] = self._read.get(log.name, 0) + len(whole)
+            self.words.update(line.partition(b" ")[0].decode() for line in whole.splitlines())
+
+    def raised(self):
+        text = b"".join(log.read_bytes() for log in self._logs.iterdir())
+        return [line for line in text.splitlines() if line.startswith(b"raised")]
+
+
+def _fork(role, sites, logs, number, pace):
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
-        worker = Worker(paths, logs / f"{number}.log", number, settings)
+        kind = "dirq" if role in PEERS else "ours"
+        worker = Worker(sites, logs / f"{number}.{kind}", number, pace)
         try:
             getattr(worker, role)()
             code = 0
@@ -181,72 +292,41 @@ def _reap(pid, patience=60.0):
     os.waitpid(pid, 0)
 
 
-def _settle(account, paths, logs, settings):
-    """Drain the queue and compare it with the logs."""
-    told = {word: Counter() for word in ("trying", "put", "got", "acking", "acked", "lost", "raised")}
+def _settle(account, sites, logs):
+    """Read and drain the queues and compare them with the logs."""
+    told = {word: Counter() for word in WORDS}
     for log in logs.iterdir():
         for line in log.read_bytes().splitlines():
             word, _, body = line.partition(b" ")
             told[word.decode()][body] += 1
+            account.by_dirq += log.suffix == ".dirq" and word == b"acked"
     account.put, account.delivered = sum(told["put"].values()), sum(told["got"].values())
     account.acked = sum(told["acked"].values())
-    wrong = [f"raised: {text.decode()}" for text in told["raised"]]
-    wrong += [f"acked twice: {body!r}" for body, times in told["acked"].items() if times > 1]
-    wrong += [f"from nowhere: {body!r}" for body in told["got"] if body not in told["trying"]]
-    queue = dirqueue.Queue(paths[0], **settings)
-    census = Census(paths[0])
-    wrong += census.complaints(
-        known=set(told["trying"]),
-        promised=list(told["put"]),
-        acked=list(told["acked"]),
-        maybe_acked=list(told["acking"]),
+    account.wrong += [f"raised: {text.decode()}" for text in told["raised"]]
+    account.wrong += [f"acked twice: {body!r}" for body, times in told["acked"].items() if times > 1]
+    account.wrong += [f"from nowhere: {body!r}" for body in told["got"] if body not in told["trying"]]
+    for place, site in enumerate(sites):
+        mine = {word: [body for body in told[word] if body.startswith(b"%d-" % place)] for word in WORDS}
+        account.wrong += [f"{site.layout}: {each}" for each in _settle_one(site, mine)]
+
+
+def _settle_one(site, told):
+    if not os.path.isdir(site.paths[0]):
+        return [f"lost: {body!r}" for body in told["put"]]
+    census = Census(site.paths[0], site.layout)
+    wrong = census.complaints(
+        known=set(told["trying"]), promised=told["put"], acked=told["acked"], maybe_acked=told["acking"]
     )
-    left, deadline = Counter(), time.monotonic() + 60.0
-    while sum(left.values()) < len(census.waiting) and time.monotonic() < deadline:
-        try:
-            lease = queue.get(timeout=2.0)
-        except dirqueue.Empty:
-            break
-        left[lease.message.body] += 1
-        lease.ack()
+    expire(site.paths[0])
+    left = Counter()
+    with site.open() as queue:
+        while sum(left.values()) < len(census.waiting):
+            try:
+                lease = queue.get(timeout=10.0)
+            except dirqueue.Empty:
+                break
+            left[lease.message.body] += 1
+            lease.ack()
     wrong += [f"left {times} times: {body!r}" for body, times in left.items() if times > 1]
     wrong += [f"not delivered: {body!r}" for body in set(census.waiting) - set(left)]
-    account.wrong += wrong
-
-
-def main():
-    """Run by `make soak`: hours, with a live line, and an account at the end."""
-    import argparse
-    import tempfile
-
-    parser = argparse.ArgumentParser(
-        description="Producers, consumers, a purger and a killer; then the account."
-    )
-    parser.add_argument("--hours", type=float, default=1.0)
-    parser.add_argument("--seconds", type=float, help="instead of hours")
-    parser.add_argument("--sync", action="store_true", help="with fsync, as by default in the library")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "paths", nargs="*", help="one queue directory, or the same one as mounted by several hosts"
-    )
-    options = parser.parse_args()
-    place = tempfile.mkdtemp(prefix="dirqueue-soak-")
-
-    def progress(seconds, account):
-        end = "\r" if sys.stderr.isatty() else "\n"
-        if sys.stderr.isatty() or account.kills % 200 == 0:
-            print(f"{seconds:8.0f} s  {account.kills} kills", end=end, file=sys.stderr, flush=True)
-
-    try:
-        account = run(
-            place,
-            options.seconds or options.hours * 3600,
-            paths=options.paths or None,
-            settings={"sync": options.sync},
-            progress=progress,
-            seed=options.seed,
-        )
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    print(account)
-    return 1 if account.wrong else 0
+    return wrong

@@ -103,3 +103,21 @@ def test_a_lease_on_a_spare_is_known_by_its_own_lock(queue, tmp_path):
     again = queue.get(timeout=0)
     assert again.message.body == b"1"
     assert again.handle != handle
+
+
+def test_an_element_that_dirq_removes_under_the_same_name_becomes_no_lock(tmp_path):
+    """What dirq removes is renamed onto our empty directory without a word: it stays there."""
+    path = tmp_path / "queue"
+    queue = Queue(path, layout="dirq-normal", sync=False)
+    for number in range(5):
+        queue.put(b"%d" % number)
+    queue.get(timeout=0).ack()
+    (spare,) = os.listdir(path / "obsolete")
+    last = path / "00000000" / max(os.listdir(path / "00000000"))
+    (last / "locked").mkdir()
+    os.rename(last, path / "obsolete" / spare)
+    lease = queue.get(timeout=0)
+    assert os.listdir(path / lease.message.id / "locked") == []
+    assert sorted(os.listdir(path / "obsolete" / spare)) == ["body", "locked"]
+    lease.release()
+    assert len(list(queue.consume(timeout=0))) == 3

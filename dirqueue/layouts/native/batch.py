@@ -142,13 +142,13 @@ class Writer:
                     for part in self.parts:
                         home.sync(f"{self._staging}/{part}")
                     home.sync(self._staging)
+            self._close()
         except FileNotFoundError:
             self.discard()
             raise _vanished(home, self._job) from None
         except OSError as error:
             self.discard()
             raise access_error(home.path, "put to", error) from error
-        self._close()
         return self.parts
 
     def discard(self) -> None:
@@ -159,9 +159,8 @@ class Writer:
         self.parts = []
 
     def _close(self) -> None:
-        for _, fd, _ in self._open.values():
-            fs.close(fd)
-        self._open.clear()
+        while self._open:
+            fs.close(self._open.popitem()[1][1])
 
 
 def settle(home: Home, written: Iterable[tuple[str, int]]) -> None:

@@ -1,0 +1,77 @@
+"""`make campaign`: what it runs, what it writes down, and that the page says the same."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reliability.md").read_text()
+BOOK = json.loads((ROOT / "docs/reliability.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def campaign():
+    """Return the script as a module."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import campaign
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    return campaign
+
+
+def test_the_page_shows_what_is_written_down(campaign):
+    """The table of the page is made from the book, and from nothing else."""
+    assert campaign.table(BOOK) in PAGE
+
+
+def test_every_campaign_is_explained(campaign):
+    """Each row of the figures has a row that says how it is done."""
+    how = PAGE.partition("## How")[2]
+    assert [name for name in campaign.CAMPAIGNS if f"| {name} |" not in how] == []
+
+
+def test_no_campaign_found_a_violation():
+    """What is published is a run without any."""
+    assert {name: row["violations"] for name, row in BOOK.items() if row["violations"]} == {}
+
+
+def test_figures_are_written_down_one_by_one(campaign, tmp_path, monkeypatch):
+    """A new row is put among the others, in the book and on the page; the rest stays as it is."""
+    page, book = tmp_path / "page.md", tmp_path / "book.json"
+    page.write_text("before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n")
+    monkeypatch.setattr(campaign, "PAGE", page)
+    monkeypatch.setattr(campaign, "BOOK", book)
+    row = {
+        "count": 1200,
+        "unit": "things",
+        "detail": "all",
+        "violations": 0,
+        "seconds": 3,
+        "date": "2026-01-01",
+    }
+    campaign.write_down({"soak": row | {"scale": 1.0}})
+    campaign.write_down({"kills": row | {"scale": 0.5}})
+    assert list(json.loads(book.read_text())) == ["kills", "soak"]
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert lines[4] == "| kills | 1,200 things | 0 | all | 3 s | 2026-01-01 | `--only kills` `--scale 0.5` |"
+    assert lines[5].endswith("| `--only soak` |")
+
+
+@pytest.mark.timeout(120)
+def test_a_campaign_runs_from_the_command_line(tmp_path):
+    """A small one, printed only; a name that is none is refused with the names there are."""
+    script = [sys.executable, str(ROOT / "scripts/campaign.py"), "--no-page", "--scale", "0.001"]
+    done = subprocess.run(
+        [*script, "--only", "soak"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("soak: ")
+    assert "0 violations" in done.stdout
+    refused = subprocess.run([*script, "--only", "nonsense"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "there is no campaign 'nonsense': give some of interleavings, model, kills" in refused.stderr

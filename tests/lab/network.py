@@ -1,0 +1,76 @@
+"""Two hosts on a network filesystem that loses replies: what they pass to one another, and what went wrong with it."""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import dirqueue
+from lab import faultfs
+
+SETTINGS = {"sync": False, "lease": 600.0}
+
+
+def flow(one, other, count):
+    """Put on one host, get and ack on the other, half each way; return (bodies acked, false losses)."""
+    acked, lost = [], []
+
+    def consume(queue):
+        for lease in queue.consume(timeout=0 if done.is_set() else 1.0):
+            body = lease.message.body
+            try:
+                if len(acked) % 10 == 3:
+                    lease.renew()
+                lease.ack()
+            except dirqueue.LeaseLost:
+                lost.append(body)
+            acked.append(body)
+
+    def produce(queue, name):
+        for number in range(count // 2):
+            queue.put(b"%s%d" % (name, number))
+
+    done = threading.Event()
+    producers = [
+        threading.Thread(target=produce, args=(dirqueue.Queue(path, **SETTINGS), name))
+        for path, name in ((one, b"a"), (other, b"b"))
+    ]
+    for thread in producers:
+        thread.start()
+    consumers = [
+        threading.Thread(target=consume, args=(dirqueue.Queue(path, **SETTINGS),)) for path in (one, other)
+    ]
+    for thread in consumers:
+        thread.start()
+    for thread in producers:
+        thread.join()
+    done.set()
+    for thread in consumers:
+        thread.join()
+    consume(dirqueue.Queue(one, **SETTINGS))
+    return acked, lost
+
+
+def judge(server, count, acked, lost):
+    """Return complaints: each message came once, no live lease was called lost, nothing is left on the server."""
+    wrong = [f"a live lease was called lost: {body!r}" for body in lost]
+    wrong += [f"{acked.count(body)} times: {body!r}" for body in set(acked) if acked.count(body) > 1]
+    if len(set(acked)) != count // 2 * 2:
+        wrong.append(f"{count // 2 * 2 - len(set(acked))} lost of {count}")
+    left = [name for name in os.listdir(server) if not name.endswith((".new", ".slice"))]
+    return wrong + [f"left: {name}" for name in left if not name.startswith(".clock-")]
+
+
+def lose(place, count, *, seed=0, **faults):
+    """Pass `count` messages between two mounts with these faults; return (messages, replies lost, complaints)."""
+    place = Path(place)
+    tallies = [place / f"replies{host}" for host in (1, 2)]
+    with (
+        faultfs.mounted(place / "server", place / "one", seed=2 * seed, counts=tallies[0], **faults) as one,
+        faultfs.mounted(
+            place / "server", place / "two", seed=2 * seed + 1, counts=tallies[1], **faults
+        ) as two,
+    ):
+        acked, lost = flow(f"{one}/queue", f"{two}/queue", count)
+    replies = sum(sum(json.loads(tally.read_text()).values()) for tally in tallies if tally.exists())
+    return len(acked), replies, judge(place / "server/queue", count, acked, lost)
