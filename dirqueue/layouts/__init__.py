@@ -13,7 +13,7 @@ from typing import Any
 from dirqueue import fs
 from dirqueue.errors import LayoutError, SettingsError, access_error
 from dirqueue.home import Home
-from dirqueue.layouts.base import Layout
+from dirqueue.layouts.base import Layout, refuse
 from dirqueue.settings import Settings
 
 _MODULES = {
@@ -53,6 +53,8 @@ def open_layout(home: Home, settings: Settings, given: Container[str] = ()) -> L
         usual = {key: value for key, value in _DEFAULTS[name].items() if key not in given}
         settings = Settings(**(settings._asdict() | usual))
     layout: Layout = layout_class(name)(home, settings)
+    if home.foreign and settings.max_attempts and "max_attempts" in given:
+        refuse(layout, "attempts", f"give up after max_attempts={settings.max_attempts}")
     return layout
 
 

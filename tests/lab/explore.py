@@ -323,7 +323,7 @@ class World:
             "margin": MARGIN,
             "layout": plan.layout,
             "stale": 3600.0,
-            "max_attempts": 3,
+            "max_attempts": 3 if plan.layout == "native" else 0,
             **dict(plan.settings),
         }
         self.fs.mkdir("/sim/q")

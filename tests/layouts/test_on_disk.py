@@ -138,6 +138,9 @@ def test_what_a_layout_cannot_do_is_said(tmp_path, layout):
     lease.release()
     with pytest.raises(Unsupported, match="priority"):
         Queue(tmp_path / "other", layout=layout, priorities=True)
+    with pytest.raises(Unsupported, match=r"max_attempts=3.*no place to count"):
+        Queue(tmp_path / "other", layout=layout, max_attempts=3)
+    Queue(tmp_path / "other", layout=layout, max_attempts=0).close()
     queue.close()
 
 
