@@ -43,6 +43,8 @@ def create(path: str, given: dict[str, Any]) -> bool:
     if given.get("layout", "auto") not in (*KEEPS_SETTINGS, "auto"):
         _create_foreign(home, given)
         return False
+    if given.get("layout") == "vsqs":
+        open_layout(home, settings.build(given), given)  # what it cannot do it says before anything is made
     home.make()
     try:
         found = stored(home)

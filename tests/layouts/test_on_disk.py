@@ -6,7 +6,7 @@ import stat
 import time
 
 import pytest
-from kit import files
+from kit import drain, files
 
 import dirqueue
 from dirqueue import LayoutError, LeaseLost, Queue, Unsupported
@@ -142,6 +142,19 @@ def test_what_a_layout_cannot_do_is_said(tmp_path, layout):
         Queue(tmp_path / "other", layout=layout, max_attempts=3)
     Queue(tmp_path / "other", layout=layout, max_attempts=0).close()
     queue.close()
+
+
+@pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
+@pytest.mark.parametrize("wrong", [{"max_attempts": 3}, {"priorities": True}, {"keep_done": True}], ids=str)
+def test_a_queue_that_cannot_be_is_not_made(tmp_path, layout, wrong):
+    """A create that is refused leaves nothing that would refuse the next; another leaves no file of our own."""
+    with pytest.raises(Unsupported, match=layout):
+        Queue.create(tmp_path / "q", layout=layout, **wrong)
+    assert os.listdir(tmp_path) == []
+    with Queue.create(tmp_path / "q", layout=layout, lease=50) as queue:
+        queue.put(b"x")
+        assert drain(queue) == [b"x"]
+    assert not [name for name in files(tmp_path / "q") if name.startswith(".")]
 
 
 @pytest.mark.parametrize("layout", ["dirq-simple", "dirq-normal"])
