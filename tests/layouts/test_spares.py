@@ -121,3 +121,19 @@ def test_an_element_that_dirq_removes_under_the_same_name_becomes_no_lock(tmp_pa
     assert sorted(os.listdir(path / "obsolete" / spare)) == ["body", "locked"]
     lease.release()
     assert len(list(queue.consume(timeout=0))) == 3
+
+
+@pytest.mark.parametrize("end", ["ack", "release"])
+def test_a_lock_made_in_the_last_moment_does_no_harm(queue, tmp_path, end):
+    """Another program was about to lock the element when it went: what holds a lock becomes none."""
+    taken(queue, 0).ack()
+    (spare,) = (tmp_path / "q" / "obsolete").iterdir()
+    (spare / "locked").mkdir()
+    lease = taken(queue, 1)
+    assert os.listdir(tmp_path / "q" / lease.message.id / "locked") == []
+    getattr(lease, end)()
+    assert drain(queue) == ([b"2"] if end == "ack" else [b"1", b"2"])
+    for each in (spare / "locked", spare):
+        os.utime(each, (1e9, 1e9))
+    assert queue.purge().new == 1
+    assert os.listdir(tmp_path / "q" / "obsolete") == []
