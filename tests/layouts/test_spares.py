@@ -25,6 +25,8 @@ def taken(queue, number):
 
 def test_the_lock_is_an_empty_directory_as_dirq_makes_it(queue, tmp_path):
     """Made of the element before it: one directory less to remove, and one less to make."""
+    if (tmp_path / "q" / "temporary").stat().st_nlink != 2:
+        pytest.skip("links are not counted here, so that nobody can tell whether a directory is empty")
     taken(queue, 0).ack()
     (spare,) = os.listdir(tmp_path / "q" / "obsolete")
     inode = (tmp_path / "q" / "obsolete" / spare).stat().st_ino
