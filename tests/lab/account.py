@@ -30,6 +30,8 @@ class Books:
     margin: float = 0.0
     #: A lease with less than this left when it is handed over was not worth having.
     least: float = 0.0
+    #: Whether an ack that says "lost" may have been done all the same: in formats that cannot tell a lost reply.
+    unsure: bool = False
     promised: set = field(default_factory=set)  # bodies whose put has returned
     tried: set = field(default_factory=set)  # bodies given to a put, whatever came of it
     holds: list = field(default_factory=list)
@@ -135,8 +137,10 @@ class Books:
             self.say(
                 "false loss", f"{verb} of {hold.body!r} by {hold.who}: lease reported lost, but it was live"
             )
-        if verb == "ack" and not any(
-            other.ending and other is not hold for other in self.holds if other.body == hold.body
+        if (
+            verb == "ack"
+            and not self.unsure
+            and not any(other.ending and other is not hold for other in self.holds if other.body == hold.body)
         ):
             self.maybe_acked.discard(hold.body)
 

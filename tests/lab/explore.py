@@ -269,8 +269,10 @@ class World:
         self._context = contextlib.ExitStack()
 
     def _new_books(self):
-        least = LEASE / 2 if self.plan.layout == "native" else -LONG
-        return Books(margin=MARGIN, least=least)
+        native = self.plan.layout == "native"
+        return Books(
+            margin=MARGIN, least=LEASE / 2 if native else -LONG, unsure=bool(self.plan.lossy) and not native
+        )
 
     @property
     def seconds(self):
