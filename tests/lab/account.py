@@ -87,16 +87,19 @@ class Books:
     def _deliveries(self, body):
         return sum(hold.body == body for hold in self.holds)
 
-    def got(self, who, body, until, now):
-        """Enter a delivery and check it against what else is known; times are seconds."""
+    def got(self, who, body, until, returned, now):
+        """Enter a delivery and check it against what else is known; times are seconds.
+
+        `returned` is when it was handed over, `now` when its consumer came to tell.
+        """
         self._digest = None
         number, _, acked = self.begun[who]
         if body not in self.tried:
             self.say("nowhere", f"{who} got {body!r}, which nobody put")
         if body in acked:
             self.say("back", f"{who} got {body!r} after it was acknowledged")
-        if until - now < self.least:
-            self.say("born old", f"{who} got {body!r} with {until - now:g} s left")
+        if until - returned < self.least:
+            self.say("born old", f"{who} got {body!r} with {until - returned:g} s left")
         for other in self.holds:
             live = other.body == body and not other.ended and not other.ending
             # One that ran out before it was handed over (its consumer was asleep) is as good as none.

@@ -171,12 +171,13 @@ class Person:
         except dirqueue.Empty:
             self.between(event=lambda: world.books.empty(self.name), empty=True)
             return
-        body, until, now = lease.message.body, lease.until.timestamp(), world.seconds
+        body, until, returned = lease.message.body, lease.until.timestamp(), world.seconds
 
         def enter():
-            self.leases.append((lease, world.books.got(self.name, body, until, now)))
+            hold = world.books.got(self.name, body, until, returned, world.seconds)
+            self.leases.append((lease, hold))
 
-        self.between(body, event=enter, result=(lease, until, now))
+        self.between(body, event=enter, result=(lease, until, returned))
 
     def end(self, verb, *arguments):
         if not self.leases:
