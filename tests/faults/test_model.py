@@ -10,7 +10,13 @@ MODEL = Path(__file__).resolve().parents[2] / "docs/model/lease.pml"
 pytestmark = [pytest.mark.needs("spin", "gcc"), pytest.mark.timeout(600)]
 
 #: What pan says when it did not look at everything.
-INCOMPLETE = ("max search depth too small", "Search not completed", "out of memory", "truncated", "Bit statespace")
+INCOMPLETE = (
+    "max search depth too small",
+    "Search not completed",
+    "out of memory",
+    "truncated",
+    "Bit statespace",
+)
 
 
 def check(place, *defines):
