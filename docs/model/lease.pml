@@ -8,6 +8,7 @@
  *
  * With TOKEN each lease gets a name never used before. Without, a name is made of the expiry alone, as in VSQS: then
  * the assertion fails (a stale holder ends a lease that is not its own). BYID: ack deletes whatever has the id.
+ * BLIND: a renewal gives the message its new name whatever the old one is by then.
  */
 
 #ifndef NC
@@ -80,7 +81,11 @@ next:
        end = now + LEASE;
        new_name(target, end);
        if
+#ifdef BLIND
+       :: name != GONE ->
+#else
        :: name == mine ->
+#endif
             assert(owner == _pid);   /* what we renew is ours */
             name = target; owner = _pid; until_of[target] = end; mine = target
        :: else -> mine = GONE        /* LeaseLost */

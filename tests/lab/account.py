@@ -30,6 +30,8 @@ class Books:
     margin: float = 0.0
     #: A lease with less than this left when it is handed over was not worth having.
     least: float = 0.0
+    #: Whether an ack that says "lost" may have been done all the same: in formats that cannot tell a lost reply.
+    unsure: bool = False
     promised: set = field(default_factory=set)  # bodies whose put has returned
     tried: set = field(default_factory=set)  # bodies given to a put, whatever came of it
     holds: list = field(default_factory=list)
@@ -85,16 +87,19 @@ class Books:
     def _deliveries(self, body):
         return sum(hold.body == body for hold in self.holds)
 
-    def got(self, who, body, until, now):
-        """Enter a delivery and check it against what else is known; times are seconds."""
+    def got(self, who, body, until, returned, now):
+        """Enter a delivery and check it against what else is known; times are seconds.
+
+        `returned` is when it was handed over, `now` when its consumer came to tell.
+        """
         self._digest = None
         number, _, acked = self.begun[who]
         if body not in self.tried:
             self.say("nowhere", f"{who} got {body!r}, which nobody put")
         if body in acked:
             self.say("back", f"{who} got {body!r} after it was acknowledged")
-        if until - now < self.least:
-            self.say("born old", f"{who} got {body!r} with {until - now:g} s left")
+        if until - returned < self.least:
+            self.say("born old", f"{who} got {body!r} with {until - returned:g} s left")
         for other in self.holds:
             live = other.body == body and not other.ended and not other.ending
             # One that ran out before it was handed over (its consumer was asleep) is as good as none.
@@ -135,8 +140,10 @@ class Books:
             self.say(
                 "false loss", f"{verb} of {hold.body!r} by {hold.who}: lease reported lost, but it was live"
             )
-        if verb == "ack" and not any(
-            other.ending and other is not hold for other in self.holds if other.body == hold.body
+        if (
+            verb == "ack"
+            and not self.unsure
+            and not any(other.ending and other is not hold for other in self.holds if other.body == hold.body)
         ):
             self.maybe_acked.discard(hold.body)
 

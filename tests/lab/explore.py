@@ -171,12 +171,13 @@ class Person:
         except dirqueue.Empty:
             self.between(event=lambda: world.books.empty(self.name), empty=True)
             return
-        body, until, now = lease.message.body, lease.until.timestamp(), world.seconds
+        body, until, returned = lease.message.body, lease.until.timestamp(), world.seconds
 
         def enter():
-            self.leases.append((lease, world.books.got(self.name, body, until, now)))
+            hold = world.books.got(self.name, body, until, returned, world.seconds)
+            self.leases.append((lease, hold))
 
-        self.between(body, event=enter, result=(lease, until, now))
+        self.between(body, event=enter, result=(lease, until, returned))
 
     def end(self, verb, *arguments):
         if not self.leases:
@@ -269,8 +270,10 @@ class World:
         self._context = contextlib.ExitStack()
 
     def _new_books(self):
-        least = LEASE / 2 if self.plan.layout == "native" else -LONG
-        return Books(margin=MARGIN, least=least)
+        native = self.plan.layout == "native"
+        return Books(
+            margin=MARGIN, least=LEASE / 2 if native else -LONG, unsure=bool(self.plan.lossy) and not native
+        )
 
     @property
     def seconds(self):

@@ -126,7 +126,7 @@ def _reply_was_no(_original):
 
 
 def _born_old(_original):
-    return lambda self, held, seconds: held
+    return lambda self, held, seconds: True
 
 
 def _early(original):
