@@ -168,8 +168,9 @@ def test_a_campaign_counts_and_complains(monkeypatch):
     assert wrong == []
     assert count > 1000
     assert "2 of 2 pairs of programs complete" in detail
-    bug = planted.BUGS["a lost lease is acknowledged in silence"]
+    bug = planted.BUGS["a lease is taken before it ends"]
     monkeypatch.setattr(plans, "threes_and_fours", lambda number: bug.plan)
     monkeypatch.setattr(bug.owner, bug.name, bug.plant(getattr(bug.owner, bug.name)))
     _count, _detail, wrong = plans.campaign(0.0001)
-    assert any("acked twice" in each for each in wrong)
+    assert len(wrong) >= 2
+    assert all("replay with" in each for each in wrong)
