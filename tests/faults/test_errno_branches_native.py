@@ -213,7 +213,10 @@ def test_a_put_whose_reply_was_lost_and_that_was_claimed_at_once_is_put_once(mak
         os.unlink(os.path.join(queue.path, src))
         raise FileNotFoundError(errno.ENOENT, "no reply", src)
 
-    with replaced(fs, rename=publish_and_claim) as real:
+    def link(*arguments, **named):
+        pytest.fail("a link that is asked for again, after the claim, would publish again")
+
+    with replaced(fs, rename=publish_and_claim, link=link) as real:
         queue.put(b"x")
     assert held_names(queue) == []
 
