@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from abc import abstractmethod
 
 from dirqueue import fs
 from dirqueue.home import Home
@@ -39,16 +40,16 @@ class Store:
         self.home.make()
         self._chmod(".", fs.DIR_MODE)
 
+    @abstractmethod
     def count(self) -> int:
         """Return how many elements there are, locked or not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
         """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
 
         Returns how many unfinished elements, locks and directories went.
         """
-        raise NotImplementedError
 
     def directories(self) -> list[str]:
         """Return the intermediate directories, sorted."""

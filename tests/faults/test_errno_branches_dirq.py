@@ -733,6 +733,15 @@ def test_a_looker_is_told_what_fails(queue, code):
     assert not queue._layout.remove(message.entry)
 
 
+@pytest.mark.parametrize("code", names((errno.ENOENT, *HARD)))
+def test_a_queue_that_cannot_be_listed_is_told(queue, code):
+    """With its errno and its path; one that is gone is gone."""
+    told = FileNotFoundError if code == errno.ENOENT else QueueAccess
+    with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(told) as caught:
+        list(queue._layout.entries())
+    assert caught.value.errno == code
+
+
 def test_nothing_of_a_queue_that_is_not_there(make):
     """Neither found nor counted nor purged nor taken over."""
     queue = make()

@@ -25,7 +25,7 @@ from dirqueue import (
     mounts,
 )
 from dirqueue.home import BALLAST
-from dirqueue.layouts.native import cursor, publish, supply
+from dirqueue.layouts.native import cursor, layout, publish, supply
 from dirqueue.names import new_id
 
 
@@ -213,7 +213,10 @@ def test_a_put_whose_reply_was_lost_and_that_was_claimed_at_once_is_put_once(mak
         os.unlink(os.path.join(queue.path, src))
         raise FileNotFoundError(errno.ENOENT, "no reply", src)
 
-    with replaced(fs, rename=publish_and_claim) as real:
+    def link(*arguments, **named):
+        pytest.fail("a link that is asked for again, after the claim, would publish again")
+
+    with replaced(fs, rename=publish_and_claim, link=link) as real:
         queue.put(b"x")
     assert held_names(queue) == []
 
@@ -346,6 +349,21 @@ def test_a_hint_that_is_no_name_of_ours_is_passed_over(queue):
     queue._layout._cursor.row = ("", ["../precious"])
     queue._layout._cursor.expires = 1 << 62
     assert drain(queue) == [b"one"]
+
+
+def test_a_claim_that_is_stopped_again_and_again_is_renewed_so_often_and_no_more(queue):
+    """Every rename takes most of the lease: the holder gets what there is."""
+    renames = []
+
+    def slow(*arguments, **named):
+        real["rename"](*arguments, **named)
+        renames.append(arguments)
+        time.sleep(0.02)
+
+    with replaced(fs, rename=slow) as real:
+        lease = queue.get(timeout=0, lease=0.03)
+    assert len(renames) == 1 + layout.RENEWALS
+    assert held_names(queue) == [lease.handle]
 
 
 def test_a_lease_is_left_alone_until_it_ends_and_for_the_margin_after_that(make):
@@ -911,6 +929,16 @@ def test_staging_that_goes_while_it_is_purged_is_no_error(make):
     with before("stat", lambda: os.rmdir(staging), when=of(".batch.new")):
         assert queue.purge().new == 0
     assert drain(queue) == [b"one"]
+
+
+@pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR, errno.ESTALE]))
+def test_a_batch_that_goes_while_it_is_purged_is_no_error(make, code):
+    """A consumer emptied and removed it."""
+    queue = make()
+    queue.put_many([b"one", b"two"])
+    with failing("open", code, when=of(".batch/")):
+        assert queue.purge().directories == 0
+    assert drain(queue) == [b"one", b"two"]
 
 
 def test_an_emptied_part_goes_with_its_batch(make):
