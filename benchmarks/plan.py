@@ -1,4 +1,4 @@
-"""Which cells are run, how often: quick (a minute) and whole (ten).
+"""Which cells are run, how often: quick (a minute) and whole (a quarter of an hour).
 
 A group is the cells that are compared with each other: they run one after the other, in shuffled order, in each round,
 and ratios are taken within the round.
@@ -105,7 +105,7 @@ def quick(wanted: list[str], places: list[str]) -> list[Group]:
 
 
 def whole(wanted: list[str], places: list[str]) -> list[Group]:
-    """About ten minutes: all of it."""
+    """About a quarter of an hour: all of it."""
     plan = Planner(wanted)
     groups: list[Group] = []
     for place in places:
@@ -118,10 +118,8 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
         groups += [
             plan.group("store", place, plan.those(), 2, work="store", count=1000, cap=4.0),
             plan.group("store", place, (*MAIN, *NEAR), 15, work="store", count=1000),
-            plan.group("store", place, plan.those(), 1, work="store", count=10_000, cap=2.5),
-            plan.group("store", place, (*MAIN, *NEAR), 4, work="store", count=10_000),
-            plan.group("store", place, (*MAIN, "dirq-simple"), 1, work="store", count=100_000),
-            plan.group("store", place, MAIN, 2, work="store", count=100_000),
+            plan.group("store", place, (*MAIN, *NEAR), 5, work="store", count=10_000),
+            plan.group("store", place, MAIN, 3, work="store", count=100_000),
             plan.group("million", place, ("c", "dirqueue"), 1, work="store", count=1_000_000, take=100_000),
             plan.group(
                 "mix", place, plan.those(shared=True), 2, work="mix", count=3000, producers=2, consumers=2
@@ -133,14 +131,16 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
         ]
     first, last = places[0], places[min(1, len(places) - 1)]
     groups += [
-        plan.group("store", first, LINEAR, 1, work="store", count=100_000, cap=12.0),
+        plan.group("store", first, plan.those(), 1, work="store", count=10_000, cap=2.5),
+        plan.group("store", first, (*MAIN, "dirq-simple"), 1, work="store", count=100_000),
+        plan.group("store", first, LINEAR, 1, work="store", count=100_000, cap=5.0),
         plan.group(
             "paced",
             last,
             plan.those(shared=True),
             1,
             work="mix",
-            count=300,
+            count=200,
             producers=2,
             consumers=2,
             rate=200.0,
@@ -157,7 +157,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
         plan.group("batch", first, ("dirqueue",), 3, work="batch", count=10_000, take=1000),
         plan.group("batch", last, ("dirqueue",), 3, work="batch", count=10_000, take=1000),
         plan.group(
-            "backlog", last, ("floor", "dirqueue", "dirq-simple", "maildir"), 1, work="backlog", count=100_000
+            "backlog", last, ("floor", "dirqueue", "dirq-simple", "maildir"), 1, work="backlog", count=30_000
         ),
         plan.group("startup", first, ("dirqueue",), 1, work="startup"),
     ]

@@ -104,7 +104,7 @@ def method(facts: dict[str, Any], figures: Figures, where: str) -> list[str]:
         "without a journal is refused: there every creation checks recently deleted inodes, and all would measure",
         "that.",
         "Run it yourself:",
-        "`make bench` (ten minutes) or `make bench-quick` (one); raw figures are in",
+        "`make bench` (a quarter of an hour) or `make bench-quick` (one); raw figures are in",
         f"[results.json]({where}/results.json).",
         "",
     ]
@@ -130,7 +130,9 @@ def goal_table(figures: Figures) -> list[str]:
         for goal in goals(figures)
     ]
     own = [
-        figures.median(lambda row, half=half: row.get(half, {}).get("own")) or 0.0 for half in ("put", "get")
+        figures.median(lambda row, half=half: row[half].get("own") if half in row else None, work="store")
+        or 0.0
+        for half in ("put", "get")
     ]
     text = [
         "n is the number of rounds behind a figure. What the harness itself spends on each message (making a numbered",
