@@ -57,6 +57,15 @@ def pytest_unconfigure(config):
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def _umask():
+    """The real dirq leaves the umask changed, and what another test makes would have the wrong mode."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 def pytest_runtest_setup(item):
     """Skip a test whose marks name a capability this machine lacks."""
     wanted = [name for mark in item.iter_markers("needs") for name in mark.args]
