@@ -35,11 +35,12 @@ _last = 0
 def element(digit: str) -> str:
     """Return a new element name that ends in the digit of its maker."""
     global _last
-    with _state:
-        now = time.time_ns() // 1000
-        if now <= _last:
-            now = _last + 1
-        _last = now
+    _state.acquire()
+    now = time.time_ns() // 1000
+    if now <= _last:
+        now = _last + 1
+    _last = now
+    _state.release()
     seconds, micros = divmod(now, 1_000_000)
     return "%013x%s" % ((seconds << 20) + micros, digit)  # noqa: UP031 - five digits are 20 bits; this is the fastest
 

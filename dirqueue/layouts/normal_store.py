@@ -106,7 +106,8 @@ class NormalStore(Store):
                     fs.fill(fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=fd), name, data, fd, sync=sync)
                 if self.umask is not None:
                     self._chmod(name, fs.FILE_MODE)
-            self._chmod(staging, fs.DIR_MODE)
+            if self.umask is not None:
+                self._chmod(staging, fs.DIR_MODE)
             if sync:
                 home.sync(staging)
         except (FileNotFoundError, FileExistsError):

@@ -55,6 +55,8 @@ class Schema:
             raise ValueError("invalid schema: no mandatory data")
         #: Whether a body is simply the one piece there is.
         self.plain = len(self.types) == 1 and "table" not in self.types.values()
+        #: The one piece of a plain element.
+        self.key, self.kind = next(iter(self.types.items()))
 
     # --- elements and files --------------------------------------------------------------------------------
 
@@ -126,10 +128,9 @@ class Schema:
     def split(self, data: bytes) -> dict[str, bytes]:
         """Return the files that a body stands for."""
         if self.plain:
-            key, kind = next(iter(self.types.items()))
-            if kind == "string":
+            if self.kind == "string":
                 data.decode()  # others will read it as text
-            return {key: data}
+            return {self.key: data}
         told = json.loads(data)
         if not isinstance(told, dict):
             raise ValueError(
