@@ -16,7 +16,7 @@ from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
 from dirqueue import fs
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.home import Home
+from dirqueue.home import Home, not_found
 from dirqueue.layouts.base import Held, Layout, refuse
 from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
@@ -138,7 +138,7 @@ class Foreign:
         try:
             yield from entries
         except FileNotFoundError:
-            raise
+            raise not_found(self.home.path) from None  # removed meanwhile, or NFS: removed by another host
         except OSError as error:
             raise self._failed("list", error) from error
 

@@ -50,18 +50,25 @@ class Spares:
         fd = self._home.fd
         try:
             fs.rename_noreplace(name, lock, fd)
-            facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
-            if facts.st_nlink == 2:
-                return facts
-            # COMPAT: names are a microsecond and one digit, and dirq renames what it removes onto an empty directory
-            # without a word. So this is its element; or links are not counted here (btrfs), and nobody can tell.
-            fs.rename_noreplace(lock, name, fd)
         except FileExistsError:
             self._names.append(name)
             raise
         except (OSError, NotImplementedError):
             # COMPAT: the purge of Python's dirq removes it at any age. Or it is the element that is gone.
             fs.remove_quietly(name, fd)
+            return None
+        try:
+            facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            fs.remove_quietly(lock, fd)  # nobody would know that it is ours
+            raise
+        if facts.st_nlink == 2:
+            return facts
+        # COMPAT: names are a microsecond and one digit, and dirq renames what it removes onto an empty directory
+        # without a word. So this is its element; or links are not counted here (btrfs), and nobody can tell.
+        with contextlib.suppress(OSError, NotImplementedError):
+            fs.rename_noreplace(lock, name, fd)
+        fs.remove_quietly(name, fd)
         return None
 
     def drop(self) -> None:

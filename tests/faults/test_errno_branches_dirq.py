@@ -1000,6 +1000,13 @@ def test_an_emptied_element_that_cannot_be_renamed_goes(spared, code):
     assert os.listdir(os.path.join(spared.path, "obsolete")) == []
 
 
+def test_a_lock_that_cannot_be_looked_at_is_given_back(spared):
+    """The disk is in trouble right after the rename: the error is told, and the element is nobody's."""
+    with failing("stat", errno.EIO, when=of("/locked")), pytest.raises(QueueAccess):
+        again(spared).get(timeout=0)
+    assert again(spared).get(timeout=0).message.body == b"1"
+
+
 def test_emptied_elements_that_another_thread_takes_are_not_dropped_twice(spared):
     """Between the look at the list and the pop; and an error leaves the directory to purge."""
     spares = spared._layout._spares
