@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -39,6 +40,9 @@ def _shm_is_usable() -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
     """Put temporary files on tmpfs unless the caller chose a place; xdist's workers inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test starts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = config.option.basetemp or "TMPDIR" in os.environ or hasattr(config, "workerinput")
     if chosen or not _shm_is_usable():
         return
