@@ -86,11 +86,12 @@ class DirQueue(Peer):
     sync: ClassVar[bool] = False
 
     def __init__(self, path: str) -> None:
-        from dirqueue import Empty, Queue
+        from dirqueue import Empty, Lease, Queue
 
         self.queue: Any = Queue(path, layout=self.layout, sync=self.sync)
         self._empty = Empty
         self.put = self.queue.put  # type: ignore[method-assign]
+        self.ack = Lease.ack  # type: ignore[method-assign]
 
     def get(self) -> Got:
         try:
@@ -98,9 +99,6 @@ class DirQueue(Peer):
         except self._empty:
             return None
         return lease, lease.message.body
-
-    def ack(self, handle: Any) -> None:
-        handle.ack()
 
     def wait(self, seconds: float) -> Got:
         try:

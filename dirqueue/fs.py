@@ -59,10 +59,11 @@ DIR_MODE = 0o777
 def rename_noreplace(src: str, dst: str, dir_fd: int) -> None:
     """Rename within a directory; FileExistsError if `dst` is there, NotImplementedError if the kernel cannot."""
     libc = _libc or _load_libc()
-    if libc.renameat2 is None:
+    call = libc.renameat2
+    if call is None:
         raise NotImplementedError
     # What os.fsencode does, without its call: the path of every put.
-    if libc.renameat2(dir_fd, src.encode(ENCODING, ERRORS), dir_fd, dst.encode(), 1):
+    if call(dir_fd, src.encode(ENCODING, ERRORS), dir_fd, dst.encode(), 1):
         libc.fail(src, dst)
 
 
@@ -112,12 +113,12 @@ def _load_libc() -> _Libc:
 # --- sequences ---------------------------------------------------------------------------------------------
 
 
-def create(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
+def create(name: str, data: bytes, dir_fd: int, sync: bool, mode: int = FILE_MODE) -> None:
     """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
-    fill(open(name, CREATE, mode, dir_fd=dir_fd), name, data, dir_fd, sync=sync)
+    fill(open(name, CREATE, mode, dir_fd=dir_fd), name, data, dir_fd, sync)
 
 
-def fill(fd: int, name: str, data: bytes, dir_fd: int, *, sync: bool) -> None:
+def fill(fd: int, name: str, data: bytes, dir_fd: int, sync: bool) -> None:
     """Write the whole of a file that was just made and close it; every error takes it away again."""
     try:
         done = write(fd, data)

@@ -14,9 +14,9 @@ import threading
 import time
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from dirqueue.codecs import BYTES, Codec
+from dirqueue.codecs import Codec
 from dirqueue.errors import DirQueueError, LeaseLost, Reject, Release, Retry
 from dirqueue.layouts.base import Held, Layout
 from dirqueue.message import Message, instant
@@ -24,8 +24,6 @@ from dirqueue.names import PROCESS
 from dirqueue.settings import check_seconds
 
 T = TypeVar("T")
-#: The codec that leaves bodies as they are.
-PLAIN: Codec[Any] = BYTES
 R = TypeVar("R")
 
 #: A lease in a `with` block is renewed when this part of it has passed: room for two failed tries.
@@ -35,42 +33,35 @@ RENEW_AT = 1 / 3
 class Lease(Generic[T]):
     """One delivery of one message, ours until `until`. Ends by ack, retry, release or reject, once."""
 
-    __slots__ = (
-        "_ended",
-        "_generation",
-        "_held",
-        "_layout",
-        "_lock",
-        "_untold",
-        "lost",
-        "seconds",
-    )
+    __slots__ = {
+        "_ended": None,
+        "_generation": None,
+        "_lock": None,
+        "message": "The message that is held.",
+        "seconds": "How long it was asked for.",
+    }
 
     def __init__(self, layout: Layout, held: Held, seconds: float, codec: Codec[T]) -> None:
         # What the layout took becomes a message that people can read.
         held._source = layout  # noqa: SLF001 - its other half, as below
         held._codec = codec  # noqa: SLF001
-        if codec is not PLAIN:
-            held._body = None  # noqa: SLF001 - to be decoded
-        self._layout = layout
-        self._held = held
+        self.message: Message[T] = held
         self._generation = PROCESS.generation
         # Made by the first renewal: only that changes the name under the feet of another thread.
         self._lock: threading.Lock | None = None
         self._ended = ""
-        self._untold = False
-        #: How long it was asked for.
         self.seconds = seconds
-        #: Whether a renewal in the background found that the lease was taken: stop working.
-        self.lost = False
 
     def __repr__(self) -> str:
         return f"<Lease {self._held.id} {self._ended or 'until ' + self.until.isoformat()}>"
 
     @property
-    def message(self) -> Message[T]:
-        """The message that is held."""
-        return self._held
+    def _held(self) -> Held:
+        return cast("Held", self.message)
+
+    @property
+    def _layout(self) -> Layout:
+        return cast("Layout", self.message._source)  # noqa: SLF001
 
     @property
     def path(self) -> str:
@@ -80,7 +71,7 @@ class Lease(Generic[T]):
     @property
     def codec(self) -> Codec[T]:
         """How the body becomes bytes and back."""
-        return self._held._codec  # noqa: SLF001
+        return self.message._codec  # noqa: SLF001
 
     @property
     def token(self) -> str:
@@ -102,13 +93,19 @@ class Lease(Generic[T]):
         """How the lease ended: acked, retried, released, dead or lost; empty while it is held."""
         return self._ended
 
+    @property
+    def lost(self) -> bool:
+        """Whether the lease was found to be taken, perhaps by a renewal in the background: stop working."""
+        return self._ended == "lost"
+
     def ack(self) -> None:
         """It worked: the message is gone for good when this returns."""
-        layout, renewing = self._layout, self._lock
-        if renewing or self._ended or self._generation != PROCESS.generation or layout.home.fd < 0:
+        renewing = self._lock
+        if renewing or self._ended or self._generation != PROCESS.generation:
             return self._end("ack", "acked")
+        held: Any = self.message
         try:
-            layout.ack(self._held)
+            held._source.ack(held)  # noqa: SLF001 - its other half
         except LeaseLost:
             if self._lock is not None:  # RACE: renewed by another thread since we looked
                 return self._end("ack", "acked")
@@ -170,7 +167,6 @@ class Lease(Generic[T]):
 
     def _mark_lost(self) -> None:
         self._ended = self._ended or "lost"
-        self.lost = self._ended == "lost"
 
     def _refusal(self, verb: str) -> LeaseLost:
         held = self._held
@@ -191,8 +187,7 @@ class Lease(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        RENEWER.forget(self)
-        if self._untold and error is None:
+        if RENEWER.forget(self) and error is None:
             raise self._refusal("ack")
         if self._ended:
             return False
@@ -235,6 +230,8 @@ class Renewer:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due: dict[Lease[Any], float] = {}
+        #: Leases that were found to be taken, whose holders do not know it yet.
+        self._untold: set[Lease[Any]] = set()
         self._wakes = 0.0
         self._thread: threading.Thread | None = None
 
@@ -251,10 +248,13 @@ class Renewer:
             if when < self._wakes:
                 self._changed.notify()
 
-    def forget(self, lease: Lease[Any]) -> None:
-        """The block is over: keep nothing of it."""
+    def forget(self, lease: Lease[Any]) -> bool:
+        """The block is over: keep nothing of it; whether its holder has to be told that the lease was lost."""
         with self._changed:
             self._due.pop(lease, None)
+            untold = lease in self._untold
+            self._untold.discard(lease)
+            return untold
 
     def _run(self) -> None:
         while True:
@@ -275,15 +275,19 @@ class Renewer:
         try:
             lease.renew()
         except LeaseLost as error:
-            # Its holder is told at the end of the block, unless the block ended it itself.
-            lease._untold = error.reason == "gone"  # noqa: SLF001 - its other half
-            return self.forget(lease)
+            return self._lose(lease, error)
         except Exception:  # noqa: BLE001 - one lease in trouble must not end the renewal of the others
             pause /= 4  # a full disk, a dead server: there is time to try again
         with self._changed:
             if lease in self._due:
                 self._due[lease] = time.monotonic() + pause
         return None
+
+    def _lose(self, lease: Lease[Any], error: LeaseLost) -> None:
+        """Its holder is told at the end of the block, unless the block ended it itself, or is over."""
+        with self._changed:
+            if self._due.pop(lease, None) is not None and error.reason == "gone":
+                self._untold.add(lease)
 
 
 IDLE_SECONDS = 5.0

@@ -129,7 +129,7 @@ class Queue(Upkeep[T]):
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
         if self._limited or delay != 0 or priority is not None or timeout is not None:
             priority = self._check_put(len(data), delay, priority, timeout)
-        return self._layout.put(data, delay=delay, priority=priority)
+        return self._layout.put(data, delay, priority)
 
     def _check_put(self, size: int, delay: float, priority: int | None, timeout: float | None) -> int | None:
         """Check all that a plain put has none of, wait for room, and return the priority."""
@@ -278,7 +278,7 @@ class Queue(Upkeep[T]):
         """Return a lease whose body can be decoded; one that cannot goes to dead/, and the consumer lives on."""
         lease = Lease(self._layout, held, seconds, self._codec)
         try:
-            lease.message.body  # noqa: B018 - decoded here, or never
+            held.decode()
         except CodecError as error:
             if "dead" in self._layout.lacks:
                 lease.retry(self.settings.max_backoff, error)

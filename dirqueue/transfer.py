@@ -218,4 +218,4 @@ def _put(target: Queue[Any], data: bytes, priority: int | None) -> str:
     if target.settings.max_messages:
         target._wait_for_room(1, 0)  # noqa: SLF001
     wanted = (priority or target.settings.default_priority) if target.settings.priorities else None
-    return target._layout.put(data, delay=0, priority=wanted)  # noqa: SLF001
+    return target._layout.put(data, 0, wanted)  # noqa: SLF001

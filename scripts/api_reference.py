@@ -55,7 +55,7 @@ def _optional() -> list[type]:
 def _member(cls: type, name: str) -> str:
     value = inspect.getattr_static(cls, name)
     text = inspect.getdoc(getattr(cls, name, value)) or ""
-    if isinstance(value, property):
+    if isinstance(value, property) or inspect.ismemberdescriptor(value):
         return f"### `.{name}`\n\n{text}\n"
     if isinstance(value, (classmethod, staticmethod)):
         return f"### `{cls.__name__}.{name}{_signature(value.__func__)}`\n\n{_doc(text)}\n"

@@ -24,10 +24,9 @@ RENAMED = 10
 class Held(Message[Any]):
     """One claimed message: the exact name we hold it by. Who renews it changes it in place."""
 
-    __slots__ = ("attempts", "ends", "id", "leased", "place", "token")
+    __slots__ = ("attempts", "ends", "id", "leased", "place")
     id: str
     attempts: int
-    token: str
 
     def __init__(
         self,
@@ -36,7 +35,6 @@ class Held(Message[Any]):
         leased: int,
         ends: int,
         attempts: int,
-        token: str,
         data: bytes | None = None,
     ) -> None:
         self.id = id
@@ -45,13 +43,21 @@ class Held(Message[Any]):
         self.leased = leased
         self.ends = ends
         self.attempts = attempts
-        self.token = token
-        #: The body, read with the claim; None if it is too long for that.
+        #: The body, read with the claim; None if it is too long for that. As it is, until `decode` says otherwise.
         self._data = self._body = data
 
     def fill(self, data: bytes) -> None:
         """Take in the body, read after the claim."""
         self._data = self._body = data
+
+    def decode(self) -> None:
+        """Decode the body by the codec; CodecError if that fails."""
+        self._body = None
+        self.body  # noqa: B018 - decoded here, or never
+
+    @property
+    def token(self) -> str:
+        return self.place[max(self.place.rfind("."), self.place.rfind("@")) + 1 :]
 
     @property
     def entry(self) -> Entry:
@@ -99,7 +105,7 @@ class Layout(Protocol):
     settings: Settings
 
     # producers
-    def put(self, data: bytes, *, delay: float, priority: int | None) -> str: ...
+    def put(self, data: bytes, delay: float, priority: int | None) -> str: ...
     def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]: ...
     def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str: ...
     def count(self) -> int: ...

@@ -156,8 +156,7 @@ class DirqLayout(Foreign):
             raise self._failed("renew a lease of", error) from error
         if renewed is None:
             raise lost(held, "renew")
-        held.token, held.ends = renewed[0], renewed[1] + self._lease
-        held.place = f"{held.id}@{held.token}"
+        held.place, held.ends = f"{held.id}@{renewed[0]}", renewed[1] + self._lease
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """Unlock it. Others may take it at once; we ourselves leave it alone for the delay."""
@@ -186,7 +185,7 @@ class DirqLayout(Foreign):
         name, _, token = handle.partition("@")
         if not dirq_names.NAME.fullmatch(name) or not _TOKEN.fullmatch(token):
             raise bad_handle(handle)
-        held = Held(name, handle, 0, 0, 1, token)
+        held = Held(name, handle, 0, 0, 1)
         when = self._locks.locked_at(name) if self.home.find() and self._locks.ours(name, token) else None
         if when is None:
             raise lost(held, "take over")

@@ -51,7 +51,7 @@ class DirqNormal(DirqLayout):
         self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
         self.store.spares = self._spares = Spares(home)
 
-    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         files = self._files(data)
         try:
             name = self.store.add(files)
@@ -113,7 +113,7 @@ class DirqNormal(DirqLayout):
             if renewed is None:
                 return None
             until = renewed[1] + self._lease
-        held = Held(name, f"{name}@{token}", now, until, 1, token)
+        held = Held(name, f"{name}@{token}", now, until, 1)
         if self.schema.plain:
             self._cursor.not_before(name, until)
             return held if self._read_plain(held) else None

@@ -44,7 +44,7 @@ class DirqSimple(DirqLayout):
         if not self.store.directories():
             self.store.make_directory(dirq_names.directory(self.settings.granularity))
 
-    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         try:
             name = self.store.add(data)
         except OSError as error:
@@ -73,7 +73,7 @@ class DirqSimple(DirqLayout):
             return None
         time_ns = taken[0]
         token = str(time_ns)
-        return Held(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, token, taken[1])
+        return Held(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, taken[1])
 
     def ack(self, held: Held) -> None:
         """As in dirq_layout.py, in one piece: it is done for every message."""

@@ -63,7 +63,7 @@ class Foreign:
         return cast("Layout", self)
 
     @abstractmethod
-    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str: ...
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str: ...
 
     def put_many(
         self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None

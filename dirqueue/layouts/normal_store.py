@@ -103,7 +103,7 @@ class NormalStore(Store):
                 if isinstance(data, str):
                     fs.link(data, name, dst_dir_fd=fd, follow_symlinks=False)
                 else:
-                    fs.fill(fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=fd), name, data, fd, sync=sync)
+                    fs.fill(fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=fd), name, data, fd, sync)
                 if self.umask is not None:
                     self._chmod(name, fs.FILE_MODE)
             if self.umask is not None:

@@ -28,7 +28,7 @@ class Null(Foreign):
     def create(self) -> None:
         """Make nothing."""
 
-    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         return names.new_id()
 
     def put_many(
@@ -70,7 +70,7 @@ class Null(Foreign):
         return Entry(held.id, "leased", held.place, names.micros_of(held.id))
 
     def hold(self, handle: str) -> Held:
-        raise lost(Held(str(handle)[:60], "", 0, 0, 1, ""), "take over")
+        raise lost(Held(str(handle)[:60], "", 0, 0, 1), "take over")
 
     def check_id(self, id: object) -> str:
         return names.check_id(id)

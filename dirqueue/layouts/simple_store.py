@@ -56,7 +56,7 @@ class SimpleStore(Store):
         for _ in range(TRIES):
             new = f"{where}/{element(digit)}.tmp"
             try:
-                fs.create(new, data, home.fd, sync=self.sync)
+                fs.create(new, data, home.fd, self.sync)
             except FileNotFoundError:
                 self._remake(where)
             except FileExistsError:

@@ -94,7 +94,7 @@ class Vsqs(Foreign):
 
     # --- producers -----------------------------------------------------------------------------------------
 
-    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         home, sync = self.home, self.settings.sync
         if home.fd < 0:
             home.make()
@@ -109,7 +109,7 @@ class Vsqs(Foreign):
                     fs.close(file)
                     fs.discard(new, home.fd)
                     continue
-                fs.fill(file, new, data, home.fd, sync=sync)
+                fs.fill(file, new, data, home.fd, sync)
                 try:
                     home.mount.publish(new, id, home.fd)
                 except (FileExistsError, FileNotFoundError):
@@ -240,7 +240,7 @@ class Vsqs(Foreign):
                 raise
             self._cursor.missed()
             return None
-        held = Held(id, place, now, until, 1, place[len(id) + 1 :])
+        held = Held(id, place, now, until, 1)
         try:
             file = fs.open(place, fs.READ, dir_fd=fd)
             try:
@@ -285,7 +285,7 @@ class Vsqs(Foreign):
             raise lost(held, doing) from None
         except OSError as error:
             raise self._failed(f"{doing} a message of", error) from error
-        held.place, held.ends, held.token = place, until, place[len(held.id) + 1 :]
+        held.place, held.ends = place, until
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """Leave it in flight until the delay is over: every consumer of VSQS takes it then. Counts nothing."""
@@ -317,7 +317,7 @@ class Vsqs(Foreign):
         name = parse(handle)
         if name is None or name.until <= 0:
             raise bad_handle(handle)
-        held = Held(name.id, handle, 0, name.until, 1, handle[len(name.id) + 1 :])
+        held = Held(name.id, handle, 0, name.until, 1)
         if not self.home.find() or not fs.exists(handle, self.home.fd):
             raise lost(held, "take over")
         return held

@@ -146,6 +146,6 @@ def _reject(queue: Queue[bytes], id: str) -> None:
     if message.state not in ("ready", "delayed"):
         raise MessageNotFound(f"cannot reject {id}: it is {message.state} by now", message_id=id)
     entry = message.entry
-    held = Held(entry.id, entry.place, 0, entry.until, entry.attempts, "")
+    held = Held(entry.id, entry.place, 0, entry.until, entry.attempts)
     # The exact name that was seen goes to dead/, or LeaseLost says that somebody was faster.
     queue._layout.bury(held, "rejected by hand on the web page")  # noqa: SLF001 - a person, not a holder, rejects

@@ -414,7 +414,7 @@ def test_a_lease_forgotten_while_it_is_renewed_stays_forgotten(queue):
     renewer._due[held] = 0.0
     renewer._renew(held)  # refused, as it has ended
     assert renewer._due == {}
-    assert not held._untold
+    assert not renewer._untold
 
 
 def test_a_renewer_with_nothing_to_do_ends_and_starts_again(queue, monkeypatch):

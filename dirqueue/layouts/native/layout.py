@@ -52,12 +52,13 @@ class Native(Looker):
         self._made: set[str] = set()
         # Bound once: these are looked at for every message.
         self._keep_done, self._sync = settings.keep_done, settings.sync
+        self._lease, self._length = float(settings.lease), seconds(settings.lease)
         # In any other order a message put by us may be the next one to claim.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
 
     # --- producers -----------------------------------------------------------------------------------------
 
-    def put(self, data: bytes, *, delay: float = 0, priority: int | None = None) -> str:
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         """Write one message and make it visible."""
         id = self._publisher.put(data, delay, priority)
         if self._out_of_turn and not delay:
@@ -93,6 +94,7 @@ class Native(Looker):
             return None
         fd, clock = home.fd, home.clock
         now = clock.now()
+        length = self._length if seconds_ == self._lease else int(seconds_ * 1e6)
         last_look = None
         while True:
             # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
@@ -106,14 +108,14 @@ class Native(Looker):
                 name = run.pop()
             except IndexError:
                 continue
-            id, attempts, until = name, 1, now + int(seconds_ * 1e6)
+            id, attempts, until = name, 1, now + length
             if len(name) != ID_DIGITS:
                 seen = self._spent(prefix, name, now)
                 if seen is None:
                     continue
                 id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
-            token = f"{PROCESS.stem}{next(PROCESS.count)}"  # new_token(), without the call
-            place = f"{prefix}{id}.{until}.{attempts}.{token}"
+            # new_token(), without the call
+            place = f"{prefix}{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
             try:
                 fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
@@ -127,12 +129,12 @@ class Native(Looker):
                 finally:
                     fs.close(file)
             except OSError as error:
-                self._unreadable(Held(id, place, now, until, attempts, token), error)
+                self._unreadable(Held(id, place, now, until, attempts), error)
                 continue
             # A longer body is read when it is asked for.
-            held = Held(id, place, now, until, attempts, token, data if len(data) < CHUNK else None)
-            passed = time.time_ns() // 1000 + clock.offset - now
-            if passed < seconds_ * 500_000 or self._refreshed(held, seconds_):
+            held = Held(id, place, now, until, attempts, data if len(data) < CHUNK else None)
+            left = until - clock.offset - time.time_ns() // 1000
+            if left + left > length or self._refreshed(held, seconds_):
                 return held
 
     def _look(self, now: int) -> bool:
@@ -217,7 +219,7 @@ class Native(Looker):
     def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
         """Move a message that used up its attempts without a word (its consumers died) to dead/."""
         who = f", last held by {seen.token}" if seen.token else ""
-        held = Held(seen.id, prefix + seen.text, 0, seen.until, seen.attempts, seen.token)
+        held = Held(seen.id, prefix + seen.text, 0, seen.until, seen.attempts)
         reason = (
             f"delivered {seen.attempts} times and never acknowledged{who}" if seen.kind == LEASED else None
         )
@@ -237,21 +239,23 @@ class Native(Looker):
 
     def ack(self, held: Held) -> None:
         """The work is done: remove the exact name we hold."""
-        fd = self.home.fd
+        home = self.home
+        if home.fd < 0:
+            home.need()
         try:
             if self._keep_done:
                 self._to_done(held)
-            elif self.home.mount.remote:
+            elif home.mount.remote:
                 # NFS: a repeated unlink says ENOENT, and so does a lost lease; a rename to a name of ours can tell.
                 gone = f"{held.place}.ack"
-                fs.move(held.place, gone, fd)
-                fs.discard(gone, fd)
+                fs.move(held.place, gone, home.fd)
+                fs.discard(gone, home.fd)
             else:
-                fs.unlink(held.place, dir_fd=fd)
+                fs.unlink(held.place, dir_fd=home.fd)
         except OSError as error:
             raise self._lost(error, held, "ack") from error
         if held.attempts > 1:
-            fs.discard(self._note(held.place, held.id), fd)
+            fs.discard(self._note(held.place, held.id), home.fd)
         if self._sync:
             try:
                 self.home.sync(held.place.rpartition("/")[0] or ".")
@@ -264,10 +268,9 @@ class Native(Looker):
         """Hold on for so many seconds from now, under a new name."""
         until = max(self.home.clock.now() + seconds(seconds_), held.ends + 1)
         prefix = held.place[: held.place.rfind("/") + 1]
-        token = new_token()
-        place = f"{prefix}{held.id}.{until}.{held.attempts}.{token}"
+        place = f"{prefix}{held.id}.{until}.{held.attempts}.{new_token()}"
         self._end(held, place, "renew")
-        held.place, held.ends, held.token = place, until, token
+        held.place, held.ends = place, until
 
     def retry(self, held: Held, delay: float, error: str | None) -> None:
         """It failed: claimable again after the delay, this delivery counted."""

@@ -111,7 +111,7 @@ class Looker:
         """Remove an unclaimed message."""
         self.home.need()
         self._unclaimed(entry, "cancel")
-        held = Held(entry.id, entry.place, 0, entry.until, entry.attempts, "")
+        held = Held(entry.id, entry.place, 0, entry.until, entry.attempts)
         try:
             if self.settings.keep_done:
                 self._to_done(held)

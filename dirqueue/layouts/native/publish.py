@@ -54,6 +54,7 @@ class Publisher:
     def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
         self._settings = settings
+        self._durable = settings.sync  # bound once: looked at for every message
         self._look_in = 0
         self._deep = False
         self._slices: dict[int | None, Slice] = {}
@@ -64,7 +65,7 @@ class Publisher:
         home = self._home
         if home.fd < 0:
             home.make()
-        sync = self._settings.sync
+        sync = self._durable
         for _ in range(TRIES):
             id = new_id()
             if priority is not None:
@@ -73,7 +74,7 @@ class Publisher:
             try:
                 prefix = self._slice(id, priority) if self._look_in < 0 or self._deep else ""
                 new = f"{prefix}{id}.new"
-                fs.create(new, data, home.fd, sync=sync)
+                fs.create(new, data, home.fd, sync)
             except FileNotFoundError:
                 self._remake(priority)
                 continue

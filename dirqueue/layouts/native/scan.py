@@ -121,7 +121,7 @@ def held(home: Home, handle: str) -> Held:
     if any(each is None or each.kind not in CONTAINERS for each in inside):
         raise bad_handle(handle)
     place = "/".join([*(each.text for each in inside if each), name.text])
-    held = Held(name.id, place, 0, name.until, name.attempts, name.token)
+    held = Held(name.id, place, 0, name.until, name.attempts)
     home.need()
     try:
         facts = fs.stat(place, dir_fd=home.fd, follow_symlinks=False)
