@@ -33,6 +33,8 @@ class Home:
         self.fd = -1
         #: Directories in it that producers may be putting to, by the last look: who waits watches them too.
         self.inner: list[str] = []
+        #: The name that came and ended a wait, for the next look: a hint.
+        self.arrived = ""
         self.mount: mounts.Mount
         self.clock: Clock
         self._lock = threading.RLock()

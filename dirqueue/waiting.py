@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any, Self
@@ -31,6 +32,7 @@ class Waiter:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._next = SHORTEST
         self._inotify: Any = None
+        self._watch = 0
         self._path = ""
         #: The directories that are watched; None when an event has ended the watch.
         self._armed: list[str] | None = []
@@ -41,7 +43,7 @@ class Waiter:
         if not quiet and not self._for_room:
             self._path = home.path
             self._armed = home.inner
-            self._inotify = _watch(home.path, home.inner)
+            self._inotify, self._watch = _watch(home.path, home.inner)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,14 +71,16 @@ class Waiter:
             pause = min(pause, left)
         if self._inotify is None:
             time.sleep(pause)
-        elif self._inotify.read(timeout=max(1, int(pause * 1000))):
+        elif event := _event(self._inotify, pause):
             self._armed = None  # most likely the look that follows finds the message, and no watch is needed
+            self._layout.home.arrived = _name(event, self._watch)
         return True
 
     def _arm(self) -> None:
         """Watch again; where that is refused, poll."""
         self._armed = inner = self._layout.home.inner
-        if not _arm(self._inotify, self._path, inner):
+        self._watch = _arm(self._inotify, self._path, inner)
+        if not self._watch:
             _put_by(self._inotify)
             self._inotify = None
 
@@ -110,11 +114,10 @@ class Waiters:
                 continue
             inner = home.inner
             if self._inotify is None:
-                self._inotify = _watch(home.path, inner)
-                good = self._inotify is not None
+                self._inotify, watch = _watch(home.path, inner)
             else:
-                good = _arm(self._inotify, home.path, inner)
-            if good:
+                watch = _arm(self._inotify, home.path, inner)
+            if watch:
                 self._armed.append((layout, inner))
 
     def pause(self) -> bool:
@@ -132,7 +135,7 @@ class Waiters:
             pause = min(pause, left)
         if not self._armed:
             time.sleep(pause)
-        elif self._inotify.read(timeout=max(1, int(pause * 1000))):
+        elif _event(self._inotify, pause):
             self._ended = True
         return True
 
@@ -144,34 +147,56 @@ _idle: list[Any] = []
 IDLE = 8
 
 
-def _watch(path: str, inner: list[str]) -> Any:
+def _watch(path: str, inner: list[str]) -> tuple[Any, int]:
     """Return an inotify descriptor that watches a queue, or None where the extra or the kernel does not have it."""
     try:
         from inotify_simple import INotify
     except ImportError:
-        return None
+        return None, 0
     try:
         inotify = _idle.pop() if _idle else INotify()
     except (OSError, IndexError):
-        return None  # out of descriptors, or RACE: another thread took the last one: the poll is enough
-    if _arm(inotify, path, inner):
-        return inotify
+        return None, 0  # out of descriptors, or RACE: another thread took the last one: the poll is enough
+    watch = _arm(inotify, path, inner)
+    if watch:
+        return inotify, watch
     _put_by(inotify)
-    return None
+    return None, 0
 
 
-def _arm(inotify: Any, path: str, inner: list[str]) -> bool:
-    """Watch a queue and directories in it for one event each: a watch that stayed would cost every put and claim."""
+def _arm(inotify: Any, path: str, inner: list[str]) -> int:
+    """Watch a queue and directories in it for one event each: a watch that stayed would cost every put and claim.
+
+    Return the number of the queue's watch, 0 where it is refused.
+    """
     try:
-        inotify.add_watch(path, MASK)
+        watch: int = inotify.add_watch(path, MASK)
     except OSError:
-        return False  # out of watches, or the directory is gone
+        return 0  # out of watches, or the directory is gone
     for each in inner:
         try:
             inotify.add_watch(f"{path}/{each}", MASK)
         except OSError:
             pass  # emptied and removed; the look will tell
-    return True
+    return watch
+
+
+def _event(inotify: Any, seconds: float) -> bytes:
+    """Wait for an event and return it, with those that came with it; nothing when the time is over."""
+    from select import POLLIN, poll
+
+    # Not INotify.read: it takes every event apart, and a message would wait for that.
+    waiting = poll()
+    waiting.register(inotify, POLLIN)
+    return os.read(inotify.fileno(), 4096) if waiting.poll(max(1, int(seconds * 1000))) else b""
+
+
+def _name(event: bytes, watch: int) -> str:
+    """Return the name that the first event is about, if it came from this watch; see inotify(7)."""
+    length = int.from_bytes(event[12:16], sys.byteorder)
+    if int.from_bytes(event[:4], sys.byteorder) != watch:
+        return ""
+    return event[16 : 16 + length].rstrip(b"\0").decode("ascii", "replace")
 
 
 def _put_by(inotify: Any) -> None:

@@ -99,6 +99,8 @@ class Cursor:
 
     def fill(self, now: int) -> bool:
         """Make `run` the names to try next; False if there is nothing to claim."""
+        if self._home.arrived and self._try_arrived(now):
+            return True
         while True:
             if now < self.expires:
                 if self.row[1]:
@@ -113,6 +115,15 @@ class Cursor:
             # A listing can miss a name that is being renamed, so that "nothing" needs a second look.
             if not self._refresh(now) and not self._refresh(now):
                 return False
+
+    def _try_arrived(self, now: int) -> bool:
+        """Nothing was there before this one came and ended our wait: try it before anything is listed."""
+        name, self._home.arrived = self._home.arrived.removesuffix(".new"), ""
+        if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
+            return False
+        self.row = ("", [name])
+        self.expires = max(self.expires, now + 1)
+        return True
 
     def missed(self) -> None:
         """Somebody took the name first: they are working through here, so go on a little further."""
