@@ -167,7 +167,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
         )
         for many in (1, 2, 4, 8)
     ]
-    return groups + _durable(plan, 400, 2)
+    return groups + _durable(plan, 400, 5)
 
 
 def _sized(size: int) -> list[str]:
@@ -182,9 +182,7 @@ def _durable(plan: Planner, count: int, rounds: int) -> list[Group]:
     who = ("floor", "dirqueue-sync", "vsqs", "maildir", "persist-sqlite", "persist-ack", "huey-sqlite")
     return [
         plan.group("durable", "disk", who, rounds, work="durable", count=count, cap=3.0),
-        plan.group(
-            "durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=10 * count, take=count
-        ),
+        plan.group("durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=10 * count, take=1000),
         plan.group(
             "durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=2 * count, take=64
         ),
