@@ -177,6 +177,52 @@ def _counted(name: str, call: Callable[..., None]) -> Callable[..., None]:
     return counted
 
 
+def death(cell: Cell) -> Result:
+    """A consumer that holds some messages is killed: which of them come again, and how many never?"""
+    kind = PEERS[cell.peer]
+    kind.lease = DEATH_LEASE
+    peer = kind(cell.path)
+    for number in range(cell.count):
+        peer.put(body_of(number, cell.size))
+    peer.close()
+    victim = _role(cell, "victim", 0, cell.take)
+    assert victim.stdout is not None
+    victim.stdout.readline()
+    victim.kill()
+    victim.communicate()
+    time.sleep(
+        2 * DEATH_LEASE + 0.5
+    )  # leases are over, and what waits a little longer than a lease has waited
+    heir = kind(cell.path)
+    heir.recover()
+    numbers: list[int] = []
+    deadline = time.monotonic() + DEATH_LEASE
+    while len(numbers) < cell.count and time.monotonic() < deadline:
+        found = heir.get()
+        if found is None:
+            time.sleep(POLL)
+            continue
+        numbers.append(int(found[1][:12]))
+        heir.ack(found[0])
+    heir.close()
+    return tally(numbers, cell.count)
+
+
+#: Seconds for which the victim of `death` holds what it took, where that can be said.
+DEATH_LEASE = 1.0
+
+
+def victim(cell: Cell) -> Result:
+    """Take `count` messages, say so, and wait for the end."""
+    kind = PEERS[cell.peer]
+    kind.lease = DEATH_LEASE
+    peer = kind(cell.path)
+    held = [peer.get() for _ in range(cell.count)]
+    print(f"ready: {len(held)}", flush=True)
+    time.sleep(60)
+    return {}
+
+
 def wake(cell: Cell) -> Result:
     """A consumer that waits on an empty queue: how long after a put it has the message, and what the waiting costs."""
     peer = PEERS[cell.peer](cell.path)

@@ -106,7 +106,10 @@ def _kin(figures: Figures, wanted: Row) -> list[str]:
     return [
         peer
         for peer in figures.peers(**wanted)
-        if peer in PEERS and of_our_kind(peer) and peer != "floor" and not peer.startswith("dirqueue")
+        if peer in PEERS
+        and of_our_kind(peer, figures)
+        and peer != "floor"
+        and not peer.startswith("dirqueue")
     ]
 
 

@@ -18,7 +18,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 IMAGE_SIZE = 6 << 30
-MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-N", "1500000", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "xfs": ["mkfs.xfs", "-q", "-f"]}
+MAKE = {
+    "ext4": ["mkfs.ext4", "-q", "-F", "-N", "1500000", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+    "xfs": ["mkfs.xfs", "-q", "-f"],
+}
 SHM = "/dev/shm"
 REFUSAL = (
     "it is an ext4 without a journal, where creating a file after many deletions takes up to a millisecond whoever "

@@ -20,8 +20,10 @@ class Peer:
     package: ClassVar[str] = ""
     #: Whether several processes may use it at once, by its own word.
     shared: ClassVar[bool] = True
-    #: Whether a message that was got and not acked comes again (or at least stays on disk).
+    #: Whether it has an acknowledgement, so that a message that was got can be kept until the work is done.
     acks: ClassVar[bool] = True
+    #: Seconds for which a message is taken, where the peer knows such a thing.
+    lease: ClassVar[float] = 600.0
     #: What reaches the disk before put returns: nothing, the file, all.
     syncs: ClassVar[str] = "no"
     #: Whether one receive looks at every message, so that it is measured only as long as time allows.
@@ -45,6 +47,9 @@ class Peer:
         while (found := self.get()) is None and time.monotonic() < deadline:
             time.sleep(0.01)
         return found
+
+    def recover(self) -> None:
+        """Do what the peer's documentation says to get back what a dead consumer took, where it must be asked."""
 
     def preload(self, bodies: list[bytes]) -> bool:
         """Fill the queue by a shorter way than put, if put is too slow; whether that was done."""

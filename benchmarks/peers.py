@@ -9,6 +9,7 @@ import importlib.util
 import tempfile
 from importlib import metadata
 
+from figures import Figures
 from peer import Peer
 from peers_files import (
     DirqNormal,
@@ -87,6 +88,7 @@ def version(name: str) -> str:
         return "source tree"
 
 
-def of_our_kind(name: str) -> bool:
-    """Several processes, at least once: what this library is to be compared with first."""
-    return PEERS[name].shared and PEERS[name].acks
+def of_our_kind(name: str, figures: Figures) -> bool:
+    """Several processes by its own word, and what a killed consumer held came again: whom to compare with first."""
+    died = figures.find(group="death", peer=name)
+    return PEERS[name].shared and (not any(row["lost"] for row in died) if died else PEERS[name].acks)

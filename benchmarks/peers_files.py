@@ -88,7 +88,7 @@ class DirQueue(Peer):
     def __init__(self, path: str) -> None:
         from dirqueue import Empty, Lease, Queue
 
-        self.queue: Any = Queue(path, layout=self.layout, sync=self.sync)
+        self.queue: Any = Queue(path, layout=self.layout, sync=self.sync, lease=self.lease)
         self._empty = Empty
         self.put = self.queue.put  # type: ignore[method-assign]
         self.ack = Lease.ack  # type: ignore[method-assign]
@@ -144,6 +144,9 @@ class DirqSimple(Peer):
         self.ack = self._queue.remove
         self._next = self._queue.first
 
+    def recover(self) -> None:
+        self._queue.purge(maxlock=int(self.lease))
+
     def get(self) -> Got:
         queue = self._queue
         for _ in range(2):
@@ -168,6 +171,9 @@ class DirqNormal(Peer):
 
     def put(self, body: bytes) -> None:
         self._queue.add({"body": body})
+
+    def recover(self) -> None:
+        self._queue.purge(maxlock=int(self.lease))
 
     def get(self) -> Got:
         queue = self._queue
@@ -202,11 +208,11 @@ class Vsqs(Peer):
         self.ack = self._queue.delete
 
     def get(self) -> Got:
-        id, body = self._queue._get_oldest_message(visibility_timeout=600)
+        id, body = self._queue._get_oldest_message(visibility_timeout=int(self.lease))
         return None if id is None else (id, body)
 
     def wait(self, seconds: float) -> Got:
-        id, body = self._queue.receive(visibility_timeout=600, timeout=seconds)
+        id, body = self._queue.receive(visibility_timeout=int(self.lease), timeout=seconds)
         return None if id is None else (id, body)
 
     def preload(self, bodies: list[bytes]) -> bool:

@@ -146,6 +146,10 @@ class LiteQueue(Peer):
     def ack(self, handle: Any) -> None:
         self._queue.done(handle)
 
+    def recover(self) -> None:
+        for message in list(self._queue.list_locked(int(self.lease))):
+            self._queue.retry(message.message_id)
+
 
 class LocalQueue(Peer):
     title = "localqueue"

@@ -7,7 +7,7 @@ and ratios are taken within the round.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 
 import floor
 import peers
@@ -30,6 +30,8 @@ class Group:
     place: str
     cells: tuple[Cell, ...]
     rounds: int = 1
+    #: Whether nothing is timed, so that all cells may run at once.
+    at_once: bool = False
 
 
 def everybody() -> list[str]:
@@ -52,7 +54,7 @@ class Planner:
         self,
         name: str,
         place: str,
-        who: Iterator[str] | tuple[str, ...] | list[str],
+        who: Iterable[str],
         rounds: int = 1,
         **cell: object,
     ) -> Group:
@@ -96,6 +98,7 @@ def quick(wanted: list[str], places: list[str]) -> list[Group]:
         plan.group("batch", first, ("dirqueue",), 1, work="batch", count=1000, take=1000),
         plan.group("backlog", last, ("floor", "dirqueue"), 1, work="backlog", count=10_000),
         plan.group("startup", first, ("dirqueue",), 1, work="startup"),
+        _death(plan, first, ("dirqueue", "dirq-simple", "maildir")),
     ]
     groups += [
         plan.group("crowd", first, ("floor", "dirqueue"), 1, work="crowd", count=3000, consumers=many)
@@ -160,6 +163,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             "backlog", last, ("floor", "dirqueue", "dirq-simple", "maildir"), 1, work="backlog", count=30_000
         ),
         plan.group("startup", first, ("dirqueue",), 1, work="startup"),
+        _death(plan, first, [name for name in plan.those(shared=True) if name != "c"]),
     ]
     groups += [
         plan.group(
@@ -168,6 +172,12 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
         for many in (1, 2, 4, 8)
     ]
     return groups + _durable(plan, 400, 5)
+
+
+def _death(plan: Planner, place: str, who: Sequence[str]) -> Group:
+    """Ten messages, a consumer that holds three of them is killed."""
+    group = plan.group("death", place, who, 1, work="death", count=10, take=3)
+    return dataclasses.replace(group, at_once=True)
 
 
 def _sized(size: int) -> list[str]:
@@ -182,7 +192,9 @@ def _durable(plan: Planner, count: int, rounds: int) -> list[Group]:
     who = ("floor", "dirqueue-sync", "vsqs", "maildir", "persist-sqlite", "persist-ack", "huey-sqlite")
     return [
         plan.group("durable", "disk", who, rounds, work="durable", count=count, cap=3.0),
-        plan.group("durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=10 * count, take=1000),
+        plan.group(
+            "durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=10 * count, take=1000
+        ),
         plan.group(
             "durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=2 * count, take=64
         ),

@@ -11,6 +11,7 @@ are taken within a round. As root, ext4 and xfs are loop-mounted images; otherwi
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import importlib.util
@@ -67,20 +68,27 @@ class Bench:
         cells = list(group.cells)
         random.shuffle(cells)
         began = time.monotonic()
-        for cell in cells:
-            with self._directory(group) as path:
-                mine = dataclasses.replace(cell, path=f"{path}/q")
-                self._keep(group, number, mine, self._measure(mine))
-                if group.name == "million":
-                    # The C floor's directory is read by the Python one: C has no memory to speak of.
-                    peer = "floor" if cell.peer == "c" else cell.peer
-                    looked = dataclasses.replace(mine, work="memory", peer=peer)
-                    self._keep(group, number, looked, self._measure(looked))
+        if group.at_once and not self._inside:
+            with concurrent.futures.ThreadPoolExecutor(len(cells)) as pool:
+                list(pool.map(lambda cell: self._cell(group, number, cell), cells))
+        else:
+            for cell in cells:
+                self._cell(group, number, cell)
         took = time.monotonic() - began
         first = cells[0]
         say(
             f"round {number + 1}: {group.name} on {group.place}, {len(cells)} cells of {first.count} in {took:.1f} s"
         )
+
+    def _cell(self, group: plan.Group, number: int, cell: work.Cell) -> None:
+        with self._directory(group) as path:
+            mine = dataclasses.replace(cell, path=f"{path}/q")
+            self._keep(group, number, mine, self._measure(mine))
+            if group.name == "million":
+                # The C floor's directory is read by the Python one: C has no memory to speak of.
+                peer = "floor" if cell.peer == "c" else cell.peer
+                looked = dataclasses.replace(mine, work="memory", peer=peer)
+                self._keep(group, number, looked, self._measure(looked))
 
     @contextlib.contextmanager
     def _directory(self, group: plan.Group) -> Iterator[str]:

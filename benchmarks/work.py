@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from cell import Cell, Result, tally
-from crowds import consume, crowd, mix, produce, sleeper, wake, watch_renames
+from crowds import consume, crowd, death, mix, produce, sleeper, victim, wake, watch_renames
 from looks import backlog, memory, scan, startup
 from stores import batch, durable, store
 
@@ -21,7 +21,8 @@ __all__ = ["WORK", "Cell", "run", "tally"]
 WORK: dict[str, Callable[[Cell], Result]] = {
     each.__name__: each
     for each in (
-        store, mix, crowd, produce, consume, durable, batch, scan, backlog, wake, sleeper, memory, startup,
+        store, mix, crowd, produce, consume, durable, batch, scan, backlog, wake, sleeper, memory, startup, death,
+        victim,
     )
 }  # fmt: skip
 

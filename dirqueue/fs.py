@@ -46,8 +46,8 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A message: never through a link, and a planted fifo must not block us.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-#: One read takes a body up to this size; longer ones take more reads.
-CHUNK = 65536
+#: One read takes a body below this size, so that 64 KiB are read at once; longer ones take more reads.
+CHUNK = 65537
 
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
 
@@ -146,9 +146,11 @@ def _write_on(fd: int, rest: memoryview) -> int:
 
 
 def read_file(name: str, dir_fd: int, guess: int = CHUNK) -> bytes:
-    """Return the whole file, however long; in one read if it is shorter than `guess`."""
+    """Return the whole file, however long; in one read if it is shorter than `guess`, or if that is 0 and asked for."""
     fd = open(name, READ, dir_fd=dir_fd)
     try:
+        # The kernel reads two gigabytes at most, and says less than it was asked for as if that were the end.
+        guess = guess or min(fstat(fd).st_size + 1, 1 << 30)
         data = read(fd, guess)
         if len(data) == guess:
             pieces = [data]

@@ -98,7 +98,7 @@ class Foreign:
     def load(self, place: str) -> bytes:
         self._open()
         try:
-            return fs.read_file(place.partition("@")[0], self.home.fd)
+            return fs.read_file(place.partition("@")[0], self.home.fd, 0)
         except OSError as error:
             raise self._unreachable(place, error) from error
 

@@ -83,6 +83,16 @@ def test_producers_and_consumers_in_processes_of_their_own_are_counted(bench, tm
     assert len(told["us"]) == 4
 
 
+@pytest.mark.parametrize(("peer", "gone"), [("dirqueue", 0), ("dirq-simple", 0), ("maildir", 3)])
+def test_what_a_killed_consumer_held_decides_whom_we_are_compared_with(bench, tmp_path, peer, gone):
+    """Who never gives it back is not of our kind, however fast."""
+    cell = bench.work.Cell(work="death", peer=peer, path=str(tmp_path / "q"), count=10, take=3)
+    told = bench.work.run(cell)
+    assert told == {"lost": gone, "twice": 0}
+    figures = bench.figures.Figures([{"group": "death", "peer": peer, **told}])
+    assert bench.peers.of_our_kind(peer, figures) == (not gone)
+
+
 def test_an_ext4_without_a_journal_is_refused_with_the_reason(bench, tmp_path, monkeypatch):
     """There every peer would measure the filesystem's trap."""
     monkeypatch.setattr(bench.mounts, "filesystem_of", lambda path: ("ext4", "/dev/does-not-exist"))

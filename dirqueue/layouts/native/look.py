@@ -52,7 +52,7 @@ class Looker:
         """Return a whole body."""
         try:
             self.home.need()
-            return fs.read_file(place, self.home.fd)
+            return fs.read_file(place, self.home.fd, 0)
         except OSError as error:
             raise self._unreachable(place, error) from error
 
