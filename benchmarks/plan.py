@@ -129,7 +129,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             ),
         ]
         groups += [
-            plan.group("size", place, _sized(size), 2, work="store", count=count, size=size, cap=3.0)
+            plan.group("size", place, _sized(size), 3, work="store", count=count, size=size, cap=3.0)
             for size, count in ((100, 1000), (64 * KIB, 200), (16 * MIB, 4))
         ]
     first, last = places[0], places[min(1, len(places) - 1)]
