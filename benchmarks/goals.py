@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from figures import Figures, Row, cpu, key, rate, wall
+from figures import Figures, Row, cpu, rate, wall
 from peers import PEERS, of_our_kind
 
 
@@ -43,9 +43,8 @@ def _short(count: int) -> str:
 
 
 def _single(figures: Figures) -> Iterator[Goal]:
-    bare, look, purge = (figures.median(key(name), group="scan") for name in ("listdir", "look", "purge"))
-    for word, value in (("expiry scan by a consumer", look), ("expiry scan by a purge", purge)):
-        ratio = value / bare if value and bare else None
+    for word, name in (("expiry scan by a consumer", "look"), ("expiry scan by a purge", "purge")):
+        ratio = figures.median(lambda row, name=name: row[name] / row["listdir"], group="scan")  # type: ignore[misc]
         yield _at_most(f"{word}, CPU of a bare os.listdir", 1.6, ratio, "{:.2f}")
     wasted = figures.median(
         lambda row: row["wasted"] / row["count"], group="crowd", peer="dirqueue", consumers=8

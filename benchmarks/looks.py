@@ -28,11 +28,6 @@ def scan(cell: Cell) -> Result:
         name = f"{long_ago + number}123456789"
         late = f"{name}.{long_ago + 60_000_000}.1.host-1-abcdef-{number}"
         os.close(os.open(late if number % 100 == 0 else name, Floor.CREATE, 0o666, dir_fd=peer.fd))
-    answer: Result = {}
-    if cell.binary:
-        answer["c"] = floor.run("c", cell.binary, "list", cell.path)["cpu"]
-    answer["listdir"] = _best(lambda: os.listdir(peer.fd))
-    answer["scandir"] = _best(lambda: _typed(peer.fd))
     queue = Queue(cell.path, sync=False, margin=0.0)
     cursor = queue._layout._cursor
     now = queue._layout.home.clock.now
@@ -42,11 +37,17 @@ def scan(cell: Cell) -> Result:
         if not cursor.fill(now()):
             raise RuntimeError("nothing was found")
 
-    answer["look"] = _best(look)
-    answer["purge"] = _best(queue.purge)
-    answer["stats"] = _best(queue.stats)
+    answer = _best(
+        listdir=lambda: os.listdir(peer.fd),
+        scandir=lambda: _typed(peer.fd),
+        look=look,
+        purge=queue.purge,
+        stats=queue.stats,
+    )
+    if cell.binary:
+        answer["c"] = floor.run("c", cell.binary, "list", cell.path)["cpu"]
     if PEERS["dirq-simple"].module and cell.peer == "dirq-simple":
-        answer["dirq"] = _dirq_purge(cell)
+        answer |= _dirq_purge(cell)
     return answer
 
 
@@ -56,17 +57,18 @@ def _typed(fd: int) -> list[str]:
         return [entry.name for entry in found if entry.is_file(follow_symlinks=False)]
 
 
-def _best(action: Callable[[], Any]) -> float:
-    """CPU seconds, the best of three: the first one warms the caches."""
-    spent = []
-    for _ in range(3):
-        began = time.process_time()
-        action()
-        spent.append(time.process_time() - began)
-    return min(spent)
+def _best(**actions: Callable[[], Any]) -> Result:
+    """CPU seconds of each, the best of five; taken in turn, so that a machine that slows down slows all of them."""
+    spent: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(5):
+        for name, action in actions.items():
+            began = time.process_time()
+            action()
+            spent[name].append(time.process_time() - began)
+    return {name: min(each) for name, each in spent.items()}
 
 
-def _dirq_purge(cell: Cell) -> float:
+def _dirq_purge(cell: Cell) -> Result:
     from dirq.QueueSimple import QueueSimple
 
     queue = QueueSimple(cell.path + ".dirq")
@@ -76,7 +78,7 @@ def _dirq_purge(cell: Cell) -> float:
         if number % 100 == 0:
             queue.lock(name)
     time.sleep(2.1)
-    return _best(lambda: queue.purge(maxlock=1))
+    return _best(dirq=lambda: queue.purge(maxlock=1))
 
 
 def backlog(cell: Cell) -> Result:

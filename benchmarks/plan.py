@@ -111,28 +111,43 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
     """About a quarter of an hour: all of it."""
     plan = Planner(wanted)
     groups: list[Group] = []
+    first, last = places[0], places[min(1, len(places) - 1)]
     for place in places:
         if place == "xfs":  # the third place: mostly how close to the floor
             groups += [plan.group("store", place, plan.those(), 1, work="store", count=1000, cap=2.0)]
-            groups += [plan.group("store", place, (*MAIN, *NEAR), 9, work="store", count=1000)]
-            groups += [plan.group("store", place, (*MAIN, *NEAR), 3, work="store", count=10_000)]
+            groups += [plan.group("store", place, (*MAIN, *NEAR), 15, work="store", count=1000)]
+            groups += [plan.group("store", place, (*MAIN, *NEAR), 5, work="store", count=10_000)]
             groups += [plan.group("store", place, MAIN, 1, work="store", count=100_000)]
             continue
         groups += [
             plan.group("store", place, plan.those(), 2, work="store", count=1000, cap=4.0),
-            plan.group("store", place, (*MAIN, *NEAR), 15, work="store", count=1000),
-            plan.group("store", place, (*MAIN, *NEAR), 5, work="store", count=10_000),
-            plan.group("store", place, MAIN, 3, work="store", count=100_000),
-            plan.group("million", place, ("c", "dirqueue"), 1, work="store", count=1_000_000, take=100_000),
+            plan.group("store", place, (*MAIN, *NEAR), 25, work="store", count=1000),
+            plan.group("store", place, (*MAIN, *NEAR), 7, work="store", count=10_000),
+            plan.group("store", place, MAIN, 3 if place == first else 2, work="store", count=100_000),
             plan.group(
-                "mix", place, plan.those(shared=True), 2, work="mix", count=3000, producers=2, consumers=2
+                "million",
+                place,
+                ("c", "dirqueue"),
+                2 if place == first else 1,
+                work="store",
+                count=1_000_000,
+                take=100_000,
+            ),
+            plan.group(
+                "mix",
+                place,
+                plan.those(shared=True),
+                2 if place == first else 1,
+                work="mix",
+                count=3000,
+                producers=2,
+                consumers=2,
             ),
         ]
         groups += [
             plan.group("size", place, _sized(size), 3, work="store", count=count, size=size, cap=3.0)
             for size, count in ((100, 1000), (64 * KIB, 200), (16 * MIB, 4))
         ]
-    first, last = places[0], places[min(1, len(places) - 1)]
     groups += [
         plan.group("store", first, plan.those(), 1, work="store", count=10_000, cap=2.5),
         plan.group("store", first, (*MAIN, "dirq-simple"), 1, work="store", count=100_000),
@@ -143,7 +158,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             plan.those(shared=True),
             1,
             work="mix",
-            count=200,
+            count=100,
             producers=2,
             consumers=2,
             rate=200.0,
@@ -153,14 +168,14 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             "wake",
             first,
             ("floor", "dirqueue", "vsqs", "localqueue", "kombu", "dirq-simple"),
-            1,
+            2,
             work="wake",
             count=40,
         ),
         plan.group("batch", first, ("dirqueue",), 3, work="batch", count=10_000, take=1000),
         plan.group("batch", last, ("dirqueue",), 3, work="batch", count=10_000, take=1000),
         plan.group(
-            "backlog", last, ("floor", "dirqueue", "dirq-simple", "maildir"), 1, work="backlog", count=30_000
+            "backlog", last, ("floor", "dirqueue", "dirq-simple", "maildir"), 1, work="backlog", count=20_000
         ),
         plan.group("startup", first, ("dirqueue",), 1, work="startup"),
         _death(plan, first, [name for name in plan.those(shared=True) if name != "c"]),

@@ -53,15 +53,14 @@ class Bench:
         self._inside = inside
 
     def run(self, groups: list[plan.Group]) -> None:
-        """All groups, round by round; later rounds only while there is time."""
+        """All groups, the rounds of each spread over the whole time; only the first ones when the time is over."""
         groups = [group for group in groups if group.cells and group.place in self.places]
-        for number in range(max((group.rounds for group in groups), default=0)):
-            turn = [group for group in groups if group.rounds > number]
-            random.shuffle(turn)
-            for group in turn:
-                if number and self._deadline is not None and time.monotonic() > self._deadline:
-                    say(f"the time is over in round {number + 1}")
-                    return
+        rounds = [(group, number) for group in groups for number in range(group.rounds)]
+        rounds.sort(key=lambda each: (each[1] + random.random()) / each[0].rounds)
+        for group, number in rounds:
+            if number and self._deadline is not None and time.monotonic() > self._deadline:
+                say(f"no time for round {number + 1} of {group.name} on {group.place}")
+            else:
                 self._group(group, number)
 
     def _group(self, group: plan.Group, number: int) -> None:

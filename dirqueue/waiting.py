@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Self
 
+from dirqueue import fs
 from dirqueue.layouts.base import Layout
 
 #: Pauses between looks: they grow while nothing happens.
@@ -188,7 +189,7 @@ def _event(inotify: Any, seconds: float) -> bytes:
     # Not INotify.read: it takes every event apart, and a message would wait for that.
     waiting = poll()
     waiting.register(inotify, POLLIN)
-    return os.read(inotify.fileno(), 4096) if waiting.poll(max(1, int(seconds * 1000))) else b""
+    return fs.read(inotify.fileno(), 4096) if waiting.poll(max(1, int(seconds * 1000))) else b""
 
 
 def _name(event: bytes, watch: int) -> str:

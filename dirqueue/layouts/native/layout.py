@@ -53,15 +53,17 @@ class Native(Looker):
         # Bound once: these are looked at for every message.
         self._keep_done, self._sync = settings.keep_done, settings.sync
         self._lease, self._length = float(settings.lease), seconds(settings.lease)
-        # In any other order a message put by us may be the next one to claim.
+        # In any other order a message put by us may be the next one to claim; in this one there is nothing to add.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
+        if not self._out_of_turn:
+            self.put = self._publisher.put  # type: ignore[method-assign]
 
     # --- producers -----------------------------------------------------------------------------------------
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         """Write one message and make it visible."""
         id = self._publisher.put(data, delay, priority)
-        if self._out_of_turn and not delay:
+        if not delay:
             with self._lock:
                 self._cursor.insert(id)
         return id

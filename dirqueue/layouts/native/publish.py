@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dirqueue import fs
 from dirqueue.clock import seconds
 from dirqueue.errors import MessageTooLarge, QueueError, SettingsError, access_error
+from dirqueue.fs import CREATE, FILE_MODE
 from dirqueue.home import Home
 from dirqueue.names import BATCH, ID_DIGITS, PART, SLICE, STAGING, TIME_DIGITS, UNIQUE_DIGITS, new_id
 from dirqueue.settings import Settings
@@ -26,7 +27,7 @@ from dirqueue.settings import Settings
 SLICE_SIZE = 4096
 SLICE_SECONDS = 1
 #: The queue's directory is deep when its own size says that thousands of names are in it.
-DEEP = 160 << 10
+DEEP = 80 << 10
 #: Puts between two looks at that size.
 LOOK_EVERY = 256
 #: A batch of more than this many is flushed with one call for the whole filesystem.
@@ -38,7 +39,7 @@ SETTLE_SECONDS = 10.0
 
 
 class Slice:
-    """The directory that a producer appends to while the queue is deep."""
+    """The directory that a producer appends to while the queue is deep, up to an id."""
 
     __slots__ = ("end", "left", "prefix")
 
@@ -60,7 +61,7 @@ class Publisher:
         self._slices: dict[int | None, Slice] = {}
         self._latest = ""
 
-    def put(self, data: bytes, delay: float, priority: int | None) -> str:
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         """Write one message and make it visible."""
         home = self._home
         if home.fd < 0:
@@ -71,10 +72,15 @@ class Publisher:
             if priority is not None:
                 id = f"{priority}{id}"
             self._look_in -= 1
+            slice, prefix = self._slices.get(priority), ""
             try:
-                prefix = self._slice(id, priority) if self._look_in < 0 or self._deep else ""
+                if slice is not None and slice.left > 0 and id < slice.end:
+                    slice.left -= 1
+                    prefix = slice.prefix
+                elif self._deep or self._look_in < 0:
+                    prefix = self._slice(id, priority)
                 new = f"{prefix}{id}.new"
-                fs.create(new, data, home.fd, sync)
+                fs.fill(fs.open(new, CREATE, FILE_MODE, dir_fd=home.fd), new, data, home.fd, sync)
             except FileNotFoundError:
                 self._remake(priority)
                 continue
@@ -82,7 +88,7 @@ class Publisher:
                 continue  # NFS: created, reply lost, asked again; purge will take the leftover
             except OSError as error:
                 raise access_error(home.path, "put to", error) from error
-            visible = f"{prefix}{id}{self._suffix(delay)}" if delay else new[:-4]
+            visible = f"{prefix}{id}{self._suffix(delay)}" if delay else prefix + id
             try:
                 if home.mount.remote:
                     self._settle(new, len(data))
@@ -139,18 +145,13 @@ class Publisher:
     # --- slices --------------------------------------------------------------------------------------------
 
     def _slice(self, id: str, priority: int | None) -> str:
-        """Return the directory to append to: a slice with room, a new one if the queue is deep, else none.
+        """Return the directory to append to from now on: a new slice if the queue is deep, else none.
 
         A slice belongs to one second, shared by all producers, so that a trickle of many does not make a
         directory each. Its id is the second's start, unless something of ours is later than that already: then
         it is our own, so that one producer's messages stay in order.
         """
-        bare = id[-ID_DIGITS:]
-        slice = self._slices.get(priority)
-        if slice is not None and slice.left > 0 and bare < slice.end:
-            slice.left -= 1
-            return slice.prefix
-        home = self._home
+        bare, home = id[-ID_DIGITS:], self._home
         self._look_in = LOOK_EVERY
         self._deep = fs.fstat(home.fd).st_size > DEEP
         if not self._deep:
@@ -160,8 +161,9 @@ class Publisher:
         first = f"{start}{'0' * UNIQUE_DIGITS}"
         if first <= self._latest[-ID_DIGITS:]:
             first = bare
-        first = first if priority is None else f"{priority}{first}"
-        slice = self._slices[priority] = Slice(first, str(start + seconds(SLICE_SECONDS)))
+        before = "" if priority is None else str(priority)
+        end = f"{before}{start + seconds(SLICE_SECONDS)}"
+        slice = self._slices[priority] = Slice(before + first, end)
         fs.make_directory(slice.prefix, home.fd)
         if self._settings.sync:
             home.sync()  # whoever made it may not have come to this yet
