@@ -6,7 +6,7 @@ Layer: public objects.  Everything on disk is done by the layout; here are argum
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
@@ -14,12 +14,13 @@ from dirqueue import codecs, created
 from dirqueue import settings as settings_
 from dirqueue.codecs import Codec
 from dirqueue.errors import CodecError, Empty, Full, MessageTooLarge, SettingsError
+from dirqueue.getting import Getting
 from dirqueue.home import Home, not_found
 from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Held, Layout, refuse
 from dirqueue.lease import Lease
 from dirqueue.names import check_priority
-from dirqueue.settings import Settings, check_count, check_seconds
+from dirqueue.settings import Settings, check_seconds
 from dirqueue.upkeep import Upkeep
 from dirqueue.waiting import Waiter
 
@@ -30,7 +31,7 @@ Q = TypeVar("Q", bound="Queue[Any]")
 TRUST_ROOM = 4
 
 
-class Queue(Upkeep[T]):
+class Queue(Upkeep[T], Getting[T]):
     """A work queue that is the directory at `path`; made by the first put, or by `Queue.create` with settings."""
 
     @overload
@@ -302,32 +303,6 @@ class Queue(Upkeep[T]):
         held = self._layout.hold(handle)
         duration = self._lease if seconds is None else check_seconds("seconds", seconds, above=True)
         return Lease(self._layout, held, duration, self._codec)
-
-    def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
-        """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
-        check_count("n", n, 1)
-        leases = [self.get(timeout=timeout, lease=lease)]
-        while len(leases) < n:
-            try:
-                leases.append(self.get(timeout=0, lease=lease))
-            except Empty:
-                break
-        return leases
-
-    def consume(
-        self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
-    ) -> Iterator[Lease[T]]:
-        """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
-        if limit is not None:
-            check_count("limit", limit)
-        done = 0
-        while limit is None or done < limit:
-            try:
-                claimed = self.get(timeout=timeout, lease=lease)
-            except Empty:
-                return
-            done += 1
-            yield claimed
 
     # --- the dead and the done -----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from dirqueue.errors import Empty, SettingsError
+from dirqueue.getting import Getting
 from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.queue import Queue
@@ -26,7 +27,7 @@ FRESH_SECONDS = 0.1
 Pair = tuple[Queue[Any], Message[Any]]
 
 
-class QueueSet:
+class QueueSet(Getting[Any]):
     """A set of queues of any layouts.
 
     Args:
@@ -137,19 +138,6 @@ class QueueSet:
             if queue._layout is lease._layout:  # noqa: SLF001 - nobody else needs to know
                 return queue
         raise SettingsError("the lease is not from a queue of this set")
-
-    def consume(
-        self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
-    ) -> Iterator[Lease[Any]]:
-        """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
-        done = 0
-        while limit is None or done < limit:
-            try:
-                claimed = self.get(timeout=timeout, lease=lease)
-            except Empty:
-                return
-            done += 1
-            yield claimed
 
     # --- looking -------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def api() -> str:
     parts = [f"# API\n\n{NOTE}"]
     for cls in (Queue, Lease, Message, *_optional()):
         parts.append(f"## {cls.__name__}\n\n{inspect.getdoc(cls)}\n")
-        parts += [_member(cls, name) for name in vars(cls) if not name.startswith("_")]
+        parts += [_member(cls, name) for name in _public(cls)]
     parts.append("## AsyncQueue\n\nIn `dirqueue.aio`. The same names as Queue, awaited: ")
     names = [name for name in vars(aio.AsyncQueue) if not name.startswith("_")]
     parts.append(", ".join(f"`{name}`" for name in names) + ".\n")
@@ -50,6 +50,12 @@ def api() -> str:
 
 def _optional() -> list[type]:
     return [getattr(dirqueue, name) for name in ("QueueSet", "Worker") if name in dirqueue.__all__]
+
+
+def _public(cls: type) -> list[str]:
+    """Its own names, then those of the halves that it is made of."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("dirqueue")]
+    return list(dict.fromkeys(name for base in ours for name in vars(base) if not name.startswith("_")))
 
 
 def _member(cls: type, name: str) -> str:

@@ -21,7 +21,10 @@ def described():
             base.__name__ for base in value.__bases__ if base.__name__ not in ("object", "Generic")
         )
         lines.append(f"class {name}({bases})")
-        for member, kind in sorted(vars(value).items()):
+        ours = [base for base in reversed(value.__mro__) if base.__module__.startswith("dirqueue")]
+        for member, kind in sorted(
+            {name: kind for base in ours for name, kind in vars(base).items()}.items()
+        ):
             if member.startswith("_") and member not in ("__init__", "__len__", "__enter__", "__iter__"):
                 continue
             if isinstance(kind, property):

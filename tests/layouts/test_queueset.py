@@ -152,3 +152,16 @@ def test_a_lease_that_runs_out_wakes_a_waiting_get(tmp_path):
     assert QueueSet(queues).get(timeout=PATIENCE).message.body == b"x"
     for queue in queues:
         queue.close()
+
+
+def test_many_are_taken_from_all_queues_and_a_bad_limit_is_refused(tmp_path):
+    """What follows from get is the same as for one queue."""
+    queues = QueueSet([tmp_path / "a", tmp_path / "b"])
+    for queue in queues.queues:
+        queue.put_many([b"1", b"2"])
+    leases = queues.get_many(3, timeout=0)
+    assert len({lease.message.id for lease in leases}) == 3
+    assert len(queues.get_many(3, timeout=0)) == 1
+    with pytest.raises(SettingsError, match="limit"):
+        next(queues.consume(limit=-1))
+    queues.close()
