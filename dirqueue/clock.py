@@ -11,8 +11,8 @@ import time
 
 from dirqueue import fs, names
 
-#: Seconds for which a measured difference is trusted.
-TRUST = 60.0
+#: For how long a measured difference is trusted.
+TRUST_NS = 60 * 10**9
 #: A difference below this is the granularity of file times, not a wrong clock.
 NOISE = 0.05
 #: A probe slower than this says little about the moment; it is repeated, then taken as it is.
@@ -26,21 +26,21 @@ class Clock:
         self._dir_fd = dir_fd
         #: Microseconds that the server is ahead of us.
         self.offset = 0
-        self._measured = 0
-        self._trusted_until = 0
+        #: From when until when that is trusted, in nanoseconds of our own clock.
+        self.since = self.till = 0
 
     def now(self) -> int:
         """Return the server's time in microseconds."""
-        here = time.time_ns() // 1000
-        if not self._measured <= here < self._trusted_until:  # also when our clock was set back
+        here = time.time_ns()
+        if not self.since <= here < self.till:  # also when our clock was set back
             self._measure()
-            here = time.time_ns() // 1000
-        return here + self.offset
+            here = time.time_ns()
+        return here // 1000 + self.offset
 
     def _measure(self) -> None:
         """Compare clocks. A directory we cannot write to keeps our own clock."""
-        self._measured = time.time_ns() // 1000
-        self._trusted_until = self._measured + seconds(TRUST)
+        self.since = time.time_ns()
+        self.till = self.since + TRUST_NS
         for _ in range(3):
             before = time.time()
             try:
@@ -59,7 +59,7 @@ class Clock:
 
     def _readable(self) -> None:
         """A clock that was never set must not make names that nobody can read; it runs on from 2001 instead."""
-        if self._measured + self.offset < names.MIN_TIME:
+        if self.since // 1000 + self.offset < names.MIN_TIME:
             self.offset = names.MIN_TIME
 
     def _touch(self) -> float:
@@ -80,8 +80,8 @@ class OwnClock(Clock):
     """Our own clock, for directories in which nothing of ours may lie; corrected by the times others' files show."""
 
     def _measure(self) -> None:
-        self._measured = time.time_ns() // 1000
-        self._trusted_until = self._measured + seconds(TRUST)
+        self.since = time.time_ns()
+        self.till = self.since + TRUST_NS
 
     def learn(self, mtime_ns: int) -> None:
         """Take note of the time that the server gave a file just now."""

@@ -29,6 +29,8 @@ class Mount:
         self.fstype = fstype
         self.remote = fstype not in LOCAL
         self.syncfs = fstype in SYNCFS
+        #: What a message's name adds to the size of its directory, roughly.
+        self.name_bytes = 20 if fstype == "tmpfs" else 40
         self.ballast = BALLAST.get(fstype, 0 if self.remote else BALLAST_ELSEWHERE)
         #: How a name is published here without overwriting; narrowed by what the first publish meets.
         #: NFS: a link whose reply was lost is made a second time when the name is free again, and then the message

@@ -26,8 +26,8 @@ from dirqueue.settings import Settings
 #: Messages in one directory of a deep queue, and the seconds for which producers share one.
 SLICE_SIZE = 4096
 SLICE_SECONDS = 1
-#: The queue's directory is deep when its own size says that thousands of names are in it.
-DEEP = 80 << 10
+#: The queue's directory is deep when its own size says that so many names are in it.
+DEEP = 4096
 #: Puts between two looks at that size.
 LOOK_EVERY = 256
 #: A batch of more than this many is flushed with one call for the whole filesystem.
@@ -153,7 +153,7 @@ class Publisher:
         """
         bare, home = id[-ID_DIGITS:], self._home
         self._look_in = LOOK_EVERY
-        self._deep = fs.fstat(home.fd).st_size > DEEP
+        self._deep = fs.fstat(home.fd).st_size > DEEP * home.mount.name_bytes
         if not self._deep:
             self._slices.clear()
             return ""
