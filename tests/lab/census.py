@@ -109,16 +109,25 @@ def _body(path):
         return file.read()
 
 
+def _rename(old, new):
+    """Rename, also where the reply is lost and the repeated call finds nothing: then the new name is there."""
+    try:
+        os.rename(old, new)
+    except FileNotFoundError:
+        if not os.path.exists(new):
+            raise
+
+
 def expire(path):
     """Let the leases of a dead process run out: make them look as if they had been taken long ago."""
     for root, directories, files in os.walk(path):
         for name in files:
             full, parts = os.path.join(root, name), name.split(".")
             if len(parts) == 4 and parts[1].isdigit() and len(parts[1]) == 16:
-                os.rename(full, os.path.join(root, ".".join([parts[0], "1700000000000000", *parts[2:]])))
+                _rename(full, os.path.join(root, ".".join([parts[0], "1700000000000000", *parts[2:]])))
             elif VSQS.fullmatch(name) and len(parts) == 2:
                 long_ago = "1700000000000000"[: len(parts[0])]
-                os.rename(full, os.path.join(root, f"{parts[0]}.{long_ago}"))
+                _rename(full, os.path.join(root, f"{parts[0]}.{long_ago}"))
             elif name.endswith(".lck"):
                 os.utime(full, (1_700_000_000, 1_700_000_000))
         if "locked" in directories:
