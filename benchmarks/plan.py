@@ -121,14 +121,14 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             continue
         groups += [
             plan.group("store", place, plan.those(), 2, work="store", count=1000, cap=4.0),
-            plan.group("store", place, (*MAIN, *NEAR), 25, work="store", count=1000),
+            plan.group("store", place, (*MAIN, *NEAR), 15, work="store", count=1000),
             plan.group("store", place, (*MAIN, *NEAR), 7, work="store", count=10_000),
             plan.group("store", place, MAIN, 3 if place == first else 2, work="store", count=100_000),
             plan.group(
                 "million",
                 place,
                 ("c", "dirqueue"),
-                2 if place == first else 1,
+                4 if place == first else 1,
                 work="store",
                 count=1_000_000,
                 take=100_000,
@@ -137,7 +137,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
                 "mix",
                 place,
                 plan.those(shared=True),
-                2 if place == first else 1,
+                2,
                 work="mix",
                 count=3000,
                 producers=2,
@@ -163,7 +163,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
             consumers=2,
             rate=200.0,
         ),
-        plan.group("scan", first, ("dirq-simple",), 3, work="scan", count=100_000),
+        plan.group("scan", first, ("dirq-simple",), 2, work="scan", count=100_000),
         plan.group(
             "wake",
             first,
