@@ -62,6 +62,6 @@ clean: ## remove what the other targets made
 .venv/.test: pyproject.toml
 	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e '.[test]' && touch $@
 .venv-bench/.done: pyproject.toml
-	@$(PYTHON) -m venv .venv-bench && .venv-bench/bin/pip install -q -e '.[bench]' && touch $@
+	@$$($(PYTHON) scripts/quickest_python.py) -m venv .venv-bench && .venv-bench/bin/pip install -q -e '.[bench]' && touch $@
 .venv/.spark: .venv/.test
 	@$(BIN)/pip install -q -e '.[test,connect]' && touch $@
