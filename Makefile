@@ -38,7 +38,7 @@ check: .venv/.test ## lint, formatting, types, layers, spelling
 format: .venv/.test ## rewrite the code the way check wants it
 	@$(BIN)/ruff check --quiet --fix-only && $(BIN)/ruff format
 
-bench: .venv-bench/.done ## measure against the floor and every peer, a quarter of an hour; writes docs/benchmarks.md
+bench: .venv-bench/.done ## measure against the floor and every peer, about ten minutes; writes docs/benchmarks.md
 	.venv-bench/bin/python benchmarks/run.py
 
 bench-quick: .venv-bench/.done ## the same with small numbers, about a minute; writes benchmarks/results/quick/

@@ -1,4 +1,4 @@
-"""Which cells are run, how often: quick (a minute) and whole (a quarter of an hour).
+"""Which cells are run, how often: quick (a minute) and whole (about ten minutes).
 
 A group is the cells that are compared with each other: they run one after the other, in shuffled order, in each round,
 and ratios are taken within the round.
@@ -92,7 +92,7 @@ def quick(wanted: list[str], places: list[str]) -> list[Group]:
         plan.group(
             "size", first, (*MAIN, "dirq-simple", "litequeue"), 1, work="store", count=100, size=64 * KIB
         ),
-        plan.group("mix", first, plan.those(shared=True), 1, work="mix", count=600, producers=2, consumers=2),
+        _mix(plan, "mix", first, 1, 600),
         plan.group("scan", first, ("dirqueue",), 1, work="scan", count=20_000),
         plan.group("wake", first, ("floor", "dirqueue", "vsqs"), 1, work="wake", count=12),
         plan.group("batch", first, ("dirqueue",), 1, work="batch", count=1000, take=1000),
@@ -108,7 +108,7 @@ def quick(wanted: list[str], places: list[str]) -> list[Group]:
 
 
 def whole(wanted: list[str], places: list[str]) -> list[Group]:
-    """About a quarter of an hour: all of it."""
+    """About ten minutes: all of it."""
     plan = Planner(wanted)
     groups: list[Group] = []
     first, last = places[0], places[min(1, len(places) - 1)]
@@ -133,16 +133,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
                 count=1_000_000,
                 take=100_000,
             ),
-            plan.group(
-                "mix",
-                place,
-                plan.those(shared=True),
-                2,
-                work="mix",
-                count=3000,
-                producers=2,
-                consumers=2,
-            ),
+            _mix(plan, "mix", place, 2, 3000),
         ]
         groups += [
             plan.group("size", place, _sized(size), 3, work="store", count=count, size=size, cap=3.0)
@@ -152,17 +143,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
         plan.group("store", first, plan.those(), 1, work="store", count=10_000, cap=2.5),
         plan.group("store", first, (*MAIN, "dirq-simple"), 1, work="store", count=100_000),
         plan.group("store", first, LINEAR, 1, work="store", count=100_000, cap=5.0),
-        plan.group(
-            "paced",
-            last,
-            plan.those(shared=True),
-            1,
-            work="mix",
-            count=100,
-            producers=2,
-            consumers=2,
-            rate=200.0,
-        ),
+        _mix(plan, "paced", last, 1, 100, rate=200.0),
         plan.group("scan", first, ("dirq-simple",), 2, work="scan", count=100_000),
         plan.group(
             "wake",
@@ -187,6 +168,12 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
         for many in (1, 2, 4, 8)
     ]
     return groups + _durable(plan, 400, 5)
+
+
+def _mix(plan: Planner, name: str, place: str, rounds: int, count: int, rate: float = 0.0) -> Group:
+    """Two producers and two consumers, of all that several processes may use."""
+    who = plan.those(shared=True)
+    return plan.group(name, place, who, rounds, work="mix", count=count, producers=2, consumers=2, rate=rate)
 
 
 def _death(plan: Planner, place: str, who: Sequence[str]) -> Group:

@@ -1,6 +1,6 @@
 """Measure dirqueue, the floor and the peers; write results and the page.
 
-    python benchmarks/run.py              a quarter of an hour    (make bench)
+    python benchmarks/run.py              about ten minutes      (make bench)
     python benchmarks/run.py --quick      about one               (make bench-quick)
     python benchmarks/run.py --report     no measuring: tables and plots again, from the results that are there
 
@@ -188,7 +188,7 @@ def measure(options: argparse.Namespace, results: Path) -> None:
             raise SystemExit(
                 "nowhere to measure: name a directory on tmpfs, xfs or a journaled ext4 with --on"
             )
-        bench = Bench(where, minutes=options.minutes or (1.2 if options.quick else 12.5))
+        bench = Bench(where, minutes=options.minutes or (1.2 if options.quick else 5.5))
         names = [name for name in where if name != "disk"]
         groups = plan.quick(wanted, names[:2]) if options.quick else plan.whole(wanted, names)
         if options.groups:

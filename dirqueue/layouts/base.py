@@ -57,6 +57,7 @@ class Held(Message[Any]):
 
     @property
     def token(self) -> str:
+        """Names this lease: what its name ends with, in every layout."""
         return self.place[max(self.place.rfind("."), self.place.rfind("@")) + 1 :]
 
     @property
