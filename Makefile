@@ -7,7 +7,7 @@ BIN    := .venv/bin
 HOW    := $(if $(CI),-r fE -p no:randomly,-r fEs)
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal $(HOW)
 # Tests of one process: what is covered only in children that are killed, or by luck, counts for nothing.
-COVERING := $(addprefix tests/,unit conformance crash races layouts compat batches) $(wildcard tests/faults/test_errno_*.py)
+COVERING := $(addprefix tests/,unit queue layouts peers) $(addprefix tests/reliability/,test_kill_points.py test_races.py) $(wildcard tests/reliability/test_errno_*.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-all test-spark check format bench bench-quick campaign soak mutants coverage clean
@@ -16,7 +16,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.test ## see a queue at work, and a killed worker lose nothing
-	@$(BIN)/python -m dirqueue.demo
+	@$(BIN)/python examples/demo.py
 
 test: check .venv/.spark ## check, then every test but the slow ones
 	$(PYTEST) -m 'not slow and not spark'

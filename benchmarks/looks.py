@@ -30,7 +30,7 @@ def scan(cell: Cell) -> Result:
         os.close(os.open(late if number % 100 == 0 else name, Floor.CREATE, 0o666, dir_fd=peer.fd))
     queue = Queue(cell.path, sync=False, margin=0.0)
     cursor = queue._layout._cursor
-    now = queue._layout.home.clock.now
+    now = queue._layout.directory.clock.now
 
     def look() -> None:
         cursor.stale()

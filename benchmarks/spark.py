@@ -14,7 +14,7 @@ from pathlib import Path
 
 import dirqueue.spark
 from dirqueue import Queue
-from dirqueue.layouts.native import batch
+from dirqueue.layouts.native import staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
 
@@ -65,15 +65,15 @@ def stream(spark, source, sink, memory):
 def driver(base, count):
     """What the driver alone does: publishing a staged batch, and pinning."""
     queue = Queue(base / "driver", sync=False)
-    home, settings = queue._layout.home, queue.settings
-    staging = batch.begin(home)
-    writer = batch.Writer(home, settings, staging)
+    directory, settings = queue._layout.directory, queue.settings
+    staging = staged.begin(directory)
+    writer = staged.Writer(directory, settings, staging)
     writer.add([b"x" * 100] * count)
     parts = writer.finish()
-    publish = timed(lambda: batch.commit(home, settings, staging, parts))
-    pins = Pins(home, settings, "bench")
+    publish = timed(lambda: staged.commit(directory, settings, staging, parts))
+    pins = Pins(directory, settings, "bench")
     pins.register(600.0)
-    pin = timed(lambda: pins.pin(1, claimable(home, settings), Limit(), pieces=2))
+    pin = timed(lambda: pins.pin(1, claimable(directory, settings), Limit(), pieces=2))
     ack = timed(lambda: pins.ack(1))
     return {"publish": publish, "pin": pin, "ack": ack}
 

@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 from dirqueue.codecs import Codec
+from dirqueue.disk.identity import PROCESS
 from dirqueue.errors import DirQueueError, LeaseLost, Reject, Release, Retry
 from dirqueue.layouts.base import Held, Layout
 from dirqueue.message import Message, instant
-from dirqueue.names import PROCESS
 from dirqueue.settings import check_seconds
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class Lease(Generic[T]):
     @property
     def path(self) -> str:
         """The queue that the message came from."""
-        return self._layout.home.path
+        return self._layout.directory.path
 
     @property
     def codec(self) -> Codec[T]:
@@ -156,8 +156,8 @@ class Lease(Generic[T]):
         with self._lock or contextlib.nullcontext():
             if self._ended:
                 raise self._refusal(verb)
-            if self._layout.home.fd < 0:
-                self._layout.home.need()
+            if self._layout.directory.fd < 0:
+                self._layout.directory.need()
             try:
                 getattr(self._layout, verb)(self._held, *arguments)
             except LeaseLost:

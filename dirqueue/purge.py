@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable
 
-from dirqueue import fs
+from dirqueue.disk import fs
 from dirqueue.errors import access_error
 from dirqueue.layouts.base import Layout, Purged
 
@@ -20,7 +20,7 @@ def purge(layout: Layout, progress: Callable[[], None] | None = None) -> Purged:
     """Clean the queue unless somebody is at it; then say so with `busy`."""
     from filelock import FileLock, Timeout
 
-    if not layout.home.find():
+    if not layout.directory.find():
         return Purged()
     try:
         with FileLock(_lock_path(layout), timeout=0):
@@ -28,12 +28,12 @@ def purge(layout: Layout, progress: Callable[[], None] | None = None) -> Purged:
     except Timeout:
         return Purged(busy=1)
     except OSError as error:
-        raise access_error(layout.home.path, "purge", error) from error
+        raise access_error(layout.directory.path, "purge", error) from error
 
 
 def _lock_path(layout: Layout) -> str:
     if layout.name == "native":
-        return os.path.join(layout.home.path, LOCK)
+        return os.path.join(layout.directory.path, LOCK)
     # COMPAT: other programs delete or count whatever else is in their directories.
-    facts = fs.fstat(layout.home.fd)
+    facts = fs.fstat(layout.directory.fd)
     return os.path.join(tempfile.gettempdir(), f"dirqueue-{os.getuid()}-{facts.st_dev}-{facts.st_ino}.lock")

@@ -6,22 +6,32 @@ Layer: public objects.  Everything on disk is done by the layout; here are argum
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from dirqueue import codecs, created
+from dirqueue import codecs, stored_settings
 from dirqueue import settings as settings_
 from dirqueue.codecs import Codec
-from dirqueue.errors import CodecError, Empty, Full, MessageTooLarge, SettingsError
-from dirqueue.getting import Getting
-from dirqueue.home import Home, not_found
+from dirqueue.consumer import Consumer
+from dirqueue.disk.directory import Directory, not_found
+from dirqueue.errors import (
+    CodecError,
+    Empty,
+    Full,
+    MessageNotFound,
+    MessageTooLarge,
+    QueueError,
+    SettingsError,
+    access_error,
+)
 from dirqueue.layouts import open_layout
-from dirqueue.layouts.base import Held, Layout, refuse
+from dirqueue.layouts.base import Held, Layout, Purged, refuse
 from dirqueue.lease import Lease
-from dirqueue.names import check_priority
-from dirqueue.settings import Settings, check_seconds
-from dirqueue.upkeep import Upkeep
+from dirqueue.message import STATES, Message
+from dirqueue.settings import Settings, check_count, check_priority, check_seconds
+from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
 
 T = TypeVar("T")
@@ -31,7 +41,7 @@ Q = TypeVar("Q", bound="Queue[Any]")
 TRUST_ROOM = 4
 
 
-class Queue(Upkeep[T], Getting[T]):
+class Queue(Consumer[T]):
     """A work queue that is the directory at `path`; made by the first put, or by `Queue.create` with settings."""
 
     @overload
@@ -73,12 +83,12 @@ class Queue(Upkeep[T], Getting[T]):
         """
         self.path = check_path(path)
         self._codec: Codec[Any] = codec if codec is codecs.BYTES else codecs.find(codec)
-        home = Home(self.path, create=create)
-        if not home.find() and not create:
+        directory = Directory(self.path, create=create)
+        if not directory.find() and not create:
             raise not_found(self.path)
-        stored = created.stored(home) or {}
+        stored = stored_settings.stored(directory) or {}
         joined = settings_.build(settings, stored, f"{self.path}/{settings_.FILE}")
-        self._layout: Layout = open_layout(home, joined, given={*settings, *stored})
+        self._layout: Layout = open_layout(directory, joined, given={*settings, *stored})
         self.settings: Settings = self._layout.settings
         self._room = 0
         # Bound once: these are looked up for every message.
@@ -90,7 +100,7 @@ class Queue(Upkeep[T], Getting[T]):
     def create(cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> Self:
         """Make a queue with settings that everybody who opens it will get; an error if one with others is there."""
         where = check_path(path)
-        if created.create(where, settings):
+        if stored_settings.create(where, settings):
             return cls(where, codec=codec, layout=settings.get("layout", "auto"))
         return cls(where, codec=codec, **settings)
 
@@ -270,8 +280,8 @@ class Queue(Upkeep[T], Getting[T]):
 
     def _again(self, seconds: float) -> Held | None:
         """Nothing there: look whether the queue was removed, and another one is at its path by now."""
-        home = self._layout.home
-        if home.fd >= 0 and home.removed() and home.reopen():
+        directory = self._layout.directory
+        if directory.fd >= 0 and directory.removed() and directory.reopen():
             return self._layout.claim(seconds)
         return None
 
@@ -289,7 +299,7 @@ class Queue(Upkeep[T], Getting[T]):
         return lease
 
     def _empty(self, timeout: float | None) -> Empty:
-        found = "" if self._layout.home.find() else " (there is no such directory yet)"
+        found = "" if self._layout.directory.find() else " (there is no such directory yet)"
         waited = f" in {timeout:g} s" if timeout else ""
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
 
@@ -327,6 +337,124 @@ class Queue(Upkeep[T], Getting[T]):
             max_attempts=0,
         )
 
+    # --- looking -------------------------------------------------------------------------------------------
+
+    def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Message[T]]:
+        """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
+        if state not in STATES or state == "new":
+            raise SettingsError(f"state must be one of {', '.join(STATES[1:])}, not {state!r:.60}")
+        if limit is not None:
+            check_count("limit", limit)
+        found = (entry for entry in self._layout.entries((state,)) if entry.state == state)
+        if limit is None:
+            chosen = sorted(found, key=_age)
+        else:
+            import heapq
+
+            chosen = heapq.nsmallest(limit, found, key=_age)
+        return (Message(entry, self._layout, self._codec) for entry in chosen)
+
+    def message(self, id: str) -> Message[T]:
+        """Return the message of that id in whatever state; MessageNotFound if there is none."""
+        entry = self._layout.find(self._layout.check_id(id))
+        if entry is None:
+            raise MessageNotFound(f"there is no message {id} in {self.path!r}", message_id=id)
+        return Message(entry, self._layout, self._codec)
+
+    def stats(self) -> Stats:
+        """Count the messages by state: one pass over the names, a snapshot."""
+        try:
+            return count(self._layout)
+        except OSError as error:
+            raise self._failed("count", error) from error
+
+    def __len__(self) -> int:
+        """Messages that are waiting or held."""
+        try:
+            return self._layout.count()
+        except OSError as error:
+            raise self._failed("count", error) from error
+
+    def __bool__(self) -> bool:
+        """A queue is true, empty or not: `if queue` asks whether there is one."""
+        return True
+
+    def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
+        return error if isinstance(error, QueueError) else access_error(self.path, doing, error)
+
+    # --- the dead -----------------------------------------------------------------------------------------------
+
+    def redrive(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        match: str | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+        progress: Callable[[], None] | None = None,
+    ) -> list[str]:
+        """Make dead messages ready again with their attempts reset; return the ids that were.
+
+        Args:
+            ids: These only (one id or several); all if None.
+            match: Only those whose error this regular expression finds.
+            limit: At most so many, the oldest first.
+            dry_run: Change nothing, return what would be.
+            progress: Called once per message.
+        """
+        if "dead" in self._layout.lacks:
+            refuse(self._layout, "dead", "redrive dead messages")
+        if limit is not None:
+            check_count("limit", limit)
+        wanted = (
+            None
+            if ids is None
+            else {self._layout.check_id(id) for id in ([ids] if isinstance(ids, str) else ids)}
+        )
+        try:
+            pattern = re.compile(match) if match is not None else None
+        except re.error as error:
+            raise SettingsError(f"match={match!r:.60} is not a regular expression: {error}") from None
+        driven: list[str] = []
+        for message in self.peek("dead"):
+            if limit is not None and len(driven) >= limit:
+                break
+            if wanted is not None and message.id not in wanted:
+                continue
+            if pattern is not None and not pattern.search(message.error or ""):
+                continue
+            if dry_run or self._layout.redrive(message.entry):
+                driven.append(message.id)
+            if progress:
+                progress()
+        if wanted is not None and len(wanted) == 1 and not driven and pattern is None:
+            raise MessageNotFound(f"there is no dead message {ids} in {self.path!r}", message_id=str(ids))
+        return driven
+
+    # --- cleaning ------------------------------------------------------------------------------------------
+
+    def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
+        """Remove what crashes and time left behind; safe beside everything, never needed for correctness."""
+        from dirqueue.purge import purge
+
+        return purge(self._layout, progress)
+
+    def clear(self) -> int:
+        """Remove the messages kept in done/; how many."""
+        return self._remove(("done",))
+
+    def flush(self) -> int:
+        """Remove every message in every state, held ones too (their holders get LeaseLost); how many."""
+        return self._remove(("ready", "delayed", "leased", "dead", "done"))
+
+    def _remove(self, states: tuple[str, ...]) -> int:
+        gone = sum(
+            self._layout.remove(entry) for entry in self._layout.entries(states) if entry.state in states
+        )
+        if gone and self.settings.sync:
+            self._layout.directory.sync()
+        return gone
+
 
 def too_large(size: int, limit: int) -> MessageTooLarge:
     """Return the error for a body above max_size."""
@@ -345,3 +473,7 @@ def check_path(path: str | os.PathLike[str]) -> str:
     if not text or "\0" in text:
         raise SettingsError(f"{text!r:.60} cannot be a path: it is empty or holds a NUL")
     return text
+
+
+def _age(entry: Any) -> tuple[int, int, str]:
+    return entry.priority or 0, entry.put, entry.id

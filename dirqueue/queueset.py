@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
+from dirqueue.consumer import Consumer
 from dirqueue.errors import Empty, SettingsError
-from dirqueue.getting import Getting
 from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.queue import Queue
@@ -27,7 +27,7 @@ FRESH_SECONDS = 0.1
 Pair = tuple[Queue[Any], Message[Any]]
 
 
-class QueueSet(Getting[Any]):
+class QueueSet(Consumer[Any]):
     """A set of queues of any layouts.
 
     Args:

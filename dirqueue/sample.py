@@ -13,11 +13,11 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from dirqueue import fs, names
+from dirqueue.disk import fs
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native import scan
+from dirqueue.layouts.native import inspect, names
+from dirqueue.layouts.native.names import CONTAINERS
 from dirqueue.message import Entry, instant
-from dirqueue.names import CONTAINERS
 from dirqueue.stats import Stats
 
 #: Names that one look reads.
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 def take(layout: Layout, limit: int = LIMIT) -> Sample:
     """Look at up to `limit` names, and as many of the dead and of the done."""
-    if not layout.home.find():
+    if not layout.directory.find():
         return Sample(Stats(), False, [])
     if layout.name == "native":
         live, factor, cut = _native(layout, limit)
@@ -71,8 +71,8 @@ def _first(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]:
 
 def _native(layout: Layout, limit: int) -> tuple[list[Entry], float, bool]:
     """Return entries, by how much those in slices and batches stand for more, and whether names were left out."""
-    home = layout.home
-    now = home.clock.now()
+    directory = layout.directory
+    now = directory.clock.now()
     inner: list[str] = []
     live, cut = _first(_directory(layout, "", now, inner), limit)
     inner.sort(key=lambda path: names.order_key(path.rstrip("/").rpartition("/")[2].partition(".")[0]))
@@ -109,10 +109,10 @@ def _spread(paths: list[str]) -> Iterator[str]:
 def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Iterator[Entry]:
     """Yield the messages of one directory; containers in it go to `inner`."""
     try:
-        for found in fs.listing(prefix or ".", layout.home.fd):
+        for found in fs.listing(prefix or ".", layout.directory.fd):
             name = names.parse(found.name)
             if name is None:
-                if prefix or not (found.name in scan.FURNITURE or scan.TEMPORARY.fullmatch(found.name)):
+                if prefix or not (found.name in inspect.FURNITURE or inspect.TEMPORARY.fullmatch(found.name)):
                     yield Entry("", "foreign", prefix + found.name, 0)
             elif not _is_what_it_says(found, name.kind):
                 yield Entry("", "foreign", prefix + found.name, 0)
@@ -121,7 +121,7 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
             elif name.kind == names.STAGING:
                 yield Entry(name.id, "new", prefix + name.text, names.micros_of(name.id))
             elif name.kind in LIVE:
-                yield scan.entry_of(name, prefix, now)
+                yield inspect.entry_of(name, prefix, now)
     except (FileNotFoundError, NotADirectoryError):
         return  # RACE: emptied and removed meanwhile
 
@@ -133,7 +133,7 @@ def _is_what_it_says(found: os.DirEntry[str], kind: str) -> bool:
 
 
 def _stats(layout: Layout, live: list[Entry], counts: dict[str, float], factor: float) -> Stats:
-    now = layout.home.clock.now()
+    now = layout.directory.clock.now()
     ready = min((entry.put for entry in live if entry.state == "ready"), default=None)
     due = min((entry.until for entry in live if entry.state == "delayed"), default=None)
     lease = min((entry for entry in live if entry.state == "leased"), key=lambda e: e.until, default=None)

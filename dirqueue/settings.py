@@ -16,6 +16,8 @@ from dirqueue.errors import LayoutError, SettingsError
 FORMAT = 1
 FILE = "queue.json"
 ORDERS = ("fifo", "lifo", "random")
+#: Room for priorities up to 999,999,999 in an id.
+MAX_PRIORITY = 999_999_999
 LAYOUTS = ("auto", "native", "vsqs", "dirq-simple", "dirq-normal", "null")
 
 
@@ -220,3 +222,10 @@ def loads(text: bytes, where: str = FILE) -> dict[str, Any]:
             raise SettingsError(f"{where} has a setting {_shown(name)} that this dirqueue does not know")
     build(told)
     return told
+
+
+def check_priority(priority: object) -> int:
+    """Return the priority if it is one."""
+    if type(priority) is int and 1 <= priority <= MAX_PRIORITY:
+        return priority
+    raise SettingsError(f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {priority!r:.60}")

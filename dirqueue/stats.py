@@ -51,9 +51,9 @@ class Stats(NamedTuple):
 def count(layout: Layout) -> Stats:
     """Look at every name once."""
     counts = dict.fromkeys(("ready", "delayed", "leased", "dead", "done", "new", "foreign"), 0)
-    if not layout.home.find():
+    if not layout.directory.find():
         return Stats()
-    now = layout.home.clock.now()
+    now = layout.directory.clock.now()
     expired, ready, due, lease = 0, None, None, None
     for entry in layout.entries():
         state = entry.state

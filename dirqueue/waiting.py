@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Self
 
-from dirqueue import fs
+from dirqueue.disk import fs
 from dirqueue.layouts.base import Layout
 
 #: Pauses between looks: they grow while nothing happens.
@@ -39,12 +39,12 @@ class Waiter:
         self._armed: list[str] | None = []
 
     def __enter__(self) -> Self:
-        home = self._layout.home
-        quiet = home.mount.remote or "watch" in self._layout.lacks if home.fd >= 0 else True
+        directory = self._layout.directory
+        quiet = directory.mount.remote or "watch" in self._layout.lacks if directory.fd >= 0 else True
         if not quiet and not self._for_room:
-            self._path = home.path
-            self._armed = home.inner
-            self._inotify, self._watch = _watch(home.path, home.inner)
+            self._path = directory.path
+            self._armed = directory.inner
+            self._inotify, self._watch = _watch(directory.path, directory.inner)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,7 +53,7 @@ class Waiter:
 
     def pause(self) -> bool:
         """Sleep until something may have changed; False when the time is over."""
-        if self._inotify is not None and self._armed != self._layout.home.inner:
+        if self._inotify is not None and self._armed != self._layout.directory.inner:
             # RACE: an event has ended the watch, or the look showed a directory that was not watched, and found
             # nothing: what came before this line is seen by one more look, what comes after it by the watch.
             self._arm()
@@ -74,12 +74,12 @@ class Waiter:
             time.sleep(pause)
         elif event := _event(self._inotify, pause):
             self._armed = None  # most likely the look that follows finds the message, and no watch is needed
-            self._layout.home.arrived = _name(event, self._watch)
+            self._layout.directory.arrived = _name(event, self._watch)
         return True
 
     def _arm(self) -> None:
         """Watch again; where that is refused, poll."""
-        self._armed = inner = self._layout.home.inner
+        self._armed = inner = self._layout.directory.inner
         self._watch = _arm(self._inotify, self._path, inner)
         if not self._watch:
             _put_by(self._inotify)
@@ -110,20 +110,20 @@ class Waiters:
         """Watch all that can be watched; the others are polled."""
         self._armed, self._ended = [], False
         for layout in self._layouts:
-            home = layout.home
-            if home.fd < 0 or home.mount.remote or "watch" in layout.lacks:
+            directory = layout.directory
+            if directory.fd < 0 or directory.mount.remote or "watch" in layout.lacks:
                 continue
-            inner = home.inner
+            inner = directory.inner
             if self._inotify is None:
-                self._inotify, watch = _watch(home.path, inner)
+                self._inotify, watch = _watch(directory.path, inner)
             else:
-                watch = _arm(self._inotify, home.path, inner)
+                watch = _arm(self._inotify, directory.path, inner)
             if watch:
                 self._armed.append((layout, inner))
 
     def pause(self) -> bool:
         """Sleep until something may have changed; False when the time is over."""
-        if self._armed and (self._ended or any(inner != each.home.inner for each, inner in self._armed)):
+        if self._armed and (self._ended or any(inner != each.directory.inner for each, inner in self._armed)):
             self._arm()  # RACE: as in a Waiter: one more look for what came before this line
             return True
         pause = LONGEST_WATCHED if len(self._armed) == len(self._layouts) else self._next

@@ -27,10 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 PAGE, BOOK = ROOT / "docs/reliability.md", ROOT / "docs/reliability.json"
 
-import capabilities  # noqa: E402
 from lab import campaigns, hostile, network, nfs, powerloss, soak  # noqa: E402
 from lab.forge import ERRORS  # noqa: E402
 from lab.stories import COMMON, LAYOUTS  # noqa: E402
+from support import capabilities  # noqa: E402
 
 #: How many, what else there is to say, and what went wrong.
 Result = tuple[int, str, list[str]]
@@ -228,7 +228,7 @@ def _tests(name: str, place: Path) -> Result:
         "-p",
         "no:randomly",
         f"--junitxml={report}",
-        f"tests/faults/{name}.py",
+        f"tests/reliability/{name}.py",
     ]
     subprocess.run([sys.executable, *command], cwd=ROOT, check=False, stdout=subprocess.DEVNULL, timeout=1800)
     cases = list(ET.parse(report).iter("testcase"))

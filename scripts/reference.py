@@ -8,9 +8,11 @@ import re
 import sys
 from pathlib import Path
 
-from dirqueue import __version__, check
-from dirqueue.cli import parser, render
+from dirqueue import __version__
+from dirqueue.cli import output
 from dirqueue.cli.completion import verbs_of
+from dirqueue.cli.main import build
+from dirqueue.tools import check
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTE = "<!-- made by scripts/reference.py; edit the parser -->\n"
@@ -72,7 +74,7 @@ def _same(path: Path, text: str) -> bool:
 def verbs(above: argparse.ArgumentParser | None = None, prefix: str = "") -> list[Verb]:
     """Each verb with its other names, and verbs of verbs after them."""
     found: dict[int, Verb] = {}
-    for name, each in verbs_of(above or parser.build()).items():
+    for name, each in verbs_of(above or build()).items():
         found.setdefault(id(each), ([], each))[0].append(prefix + name)
     return [
         every for names, each in found.values() for every in [(names, each), *verbs(each, f"{names[0]} ")]
@@ -112,7 +114,7 @@ def synopsis(name: str, each: argparse.ArgumentParser) -> str:
 
 def exits() -> list[tuple[int, str, str]]:
     """Number, name and meaning of each exit status."""
-    rows = re.findall(r"^    (\w+) = (\d+)  #: (.*)$", inspect.getsource(render.Exit), re.MULTILINE)
+    rows = re.findall(r"^    (\w+) = (\d+)  #: (.*)$", inspect.getsource(output.Exit), re.MULTILINE)
     return [(int(number), name, meaning) for name, number, meaning in rows]
 
 

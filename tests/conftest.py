@@ -8,9 +8,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import capabilities
 import pytest
 from hypothesis import HealthCheck, settings
+from support import capabilities
 
 for _name, _examples in {"dev": 50, "ci": 200, "soak": 20_000}.items():
     settings.register_profile(

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from dirqueue.cli import render
-from dirqueue.cli.options import VARIABLE, base, path_of, table_option, verb
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import VARIABLE, base, path_of, table_option, verb
+from dirqueue.cli.output import Exit
 
 if TYPE_CHECKING:
-    from dirqueue.check import Code, Finding
+    from dirqueue.tools.check import Code, Finding
 
 COLUMNS = ("code", "level", "name", "place", "repaired", "detail", "meaning", "cure")
 CODE_COLUMNS = ("code", "level", "name", "meaning", "cure")
@@ -80,10 +80,10 @@ def add(subparsers: Any) -> None:
 
 def check(args: argparse.Namespace) -> int:
     """Check queues; say what is wrong, and what it means."""
-    from dirqueue import check as checking
+    from dirqueue.tools import check as checking
 
     if args.codes:
-        render.records(
+        output.records(
             ({"code": code} | told._asdict() for code, told in checking.CODES.items()), CODE_COLUMNS, args
         )
         return Exit.OK
@@ -94,13 +94,13 @@ def check(args: argparse.Namespace) -> int:
     status = Exit.OK
     for queue in args.queues:
         path = path_of(queue)
-        with render.progress("check") as step:
+        with output.progress("check") as step:
             found = checking.check(path, repair=args.repair, deep=args.deep, progress=step)
         rows = [_row(path, each, checking.CODES[each.code]) for each in found]
-        if render.tabular(args):
+        if output.tabular(args):
             _tell(path, rows)
         else:
-            render.records(rows, COLUMNS, args)
+            output.records(rows, COLUMNS, args)
         if any(row["level"] == checking.PROBLEM and not row["repaired"] for row in rows):
             status = Exit.PROBLEMS
     return status
@@ -113,33 +113,33 @@ def _row(path: str, finding: Finding, code: Code) -> dict[str, Any]:
 def _tell(path: str, rows: list[dict[str, Any]]) -> None:
     """Show findings to a person: grouped by code, each explained once."""
     if not rows:
-        render.line(f"{path}: {render.paint('clean', 'green')}")
+        output.line(f"{path}: {output.paint('clean', 'green')}")
     last = ""
     for row in rows:
         if row["code"] != last:
             last = row["code"]
             colour = "red" if row["level"] == "problem" else "yellow"
-            head = render.paint(f"{last} {row['name']}", colour)
-            render.line(f"{path}: {head} ({row['level']}): {row['meaning']}")
-            render.line(f"    {row['cure']}")
-        detail = f" ({render.one_line(row['detail'])})" if row["detail"] else ""
-        render.line(
-            f"      {render.one_line(row['place'])}{detail}{' - repaired' if row['repaired'] else ''}"
+            head = output.paint(f"{last} {row['name']}", colour)
+            output.line(f"{path}: {head} ({row['level']}): {row['meaning']}")
+            output.line(f"    {row['cure']}")
+        detail = f" ({output.one_line(row['detail'])})" if row["detail"] else ""
+        output.line(
+            f"      {output.one_line(row['place'])}{detail}{' - repaired' if row['repaired'] else ''}"
         )
 
 
 def doctor(args: argparse.Namespace) -> int:
     """Examine a filesystem; say what works, and which layouts can be used."""
-    from dirqueue.doctor import FAIL, PASS, examine
     from dirqueue.settings import check_seconds
+    from dirqueue.tools.doctor import FAIL, PASS, examine
 
     path, also = base() if args.directory is None else args.directory, args.second or args.second_named
     check_seconds("--seconds", args.seconds, above=True)
     findings = []
-    with render.progress("doctor") as step:
+    with output.progress("doctor") as step:
         report = examine(path, also, step)
         if args.stress:
-            from dirqueue.doctor.stress import stress
+            from dirqueue.tools.doctor.stress import stress
 
             findings = stress(path, also, args.seconds, step, args.layout)
     rows = [
@@ -152,8 +152,8 @@ def doctor(args: argparse.Namespace) -> int:
         rows.append({"what": "stress", "name": each.promise, "result": result, "detail": each.detail})
     if args.json:
         for row in rows:
-            render.line(render.dumps({"path": path, "filesystem": report.fstype} | row))
+            output.line(output.dumps({"path": path, "filesystem": report.fstype} | row))
     else:
-        render.records(rows, ("what", "name", "result", "detail"), args)
+        output.records(rows, ("what", "name", "result", "detail"), args)
     good = report.good_for(args.layout) and all(each.held for each in findings)
     return Exit.OK if good else Exit.PROBLEMS

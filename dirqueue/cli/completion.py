@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dirqueue.cli import render
-from dirqueue.cli.options import verb
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import verb
+from dirqueue.cli.output import Exit
 
 SHELLS = ("bash", "zsh", "tcsh")
 #: Arguments that name files or directories, so that the shell offers them.
@@ -33,9 +33,9 @@ def add(subparsers: Any) -> None:
 
 def completion(args: argparse.Namespace) -> int:
     """Print the script."""
-    from dirqueue.cli.parser import build
+    from dirqueue.cli.main import build
 
-    shtab = render.need("shtab", "cli")
+    shtab = output.need("shtab", "cli")
     parser = build()
     for each in verbs_of(parser).values():
         for action in each._actions:  # noqa: SLF001 - argparse has no other way to ask
@@ -43,7 +43,7 @@ def completion(args: argparse.Namespace) -> int:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
             elif action.dest in _DIRECTORIES:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-    render.line(shtab.complete(parser, args.shell))
+    output.line(shtab.complete(parser, args.shell))
     return Exit.OK
 
 

@@ -9,10 +9,10 @@ import argparse
 import importlib
 from typing import Any
 
-from dirqueue.cli import render
-from dirqueue.cli.admin import named
-from dirqueue.cli.options import path_of, seconds, verb
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import path_of, seconds, verb
+from dirqueue.cli.output import Exit
+from dirqueue.cli.queues import named
 from dirqueue.settings import LAYOUTS
 
 
@@ -38,12 +38,12 @@ def add(subparsers: Any) -> None:
 
 def convert(args: argparse.Namespace) -> int:
     """Convert a queue, and print how many messages were moved."""
-    converting = importlib.import_module("dirqueue.convert")
-    with render.progress("convert") as step:
+    converting = importlib.import_module("dirqueue.tools.convert")
+    with output.progress("convert") as step:
         done = converting.convert(
             path_of(args.queue), layout=args.to, wait=args.wait, progress=step, **named(args.set)
         )
-    render.line(str(done.messages))
+    output.line(str(done.messages))
     if done.left:
-        render.complain(f"something in the old directory is not dirqueue's, so it is kept at {done.left!r}")
+        output.complain(f"something in the old directory is not dirqueue's, so it is kept at {done.left!r}")
     return Exit.OK

@@ -11,10 +11,10 @@ import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dirqueue import fs
-from dirqueue.cli import render
-from dirqueue.cli.options import described, json_option, open_queue, seconds, verb, whole
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import described, json_option, open_queue, seconds, verb, whole
+from dirqueue.cli.output import Exit
+from dirqueue.disk import fs
 from dirqueue.errors import Empty, SettingsError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def get(args: argparse.Namespace) -> int:
     except Empty as empty:
         if not done:
             if not args.quiet:
-                render.complain(str(empty))
+                output.complain(str(empty))
             return Exit.EMPTY
     return Exit.OK
 
@@ -93,7 +93,7 @@ def _execute(queue: Queue[bytes], args: argparse.Namespace, timeout: float | Non
 
     status = once(queue, args.exec, timeout, args.lease)
     if status == Exit.EMPTY and not args.quiet:
-        render.complain(f"nothing to get from {queue.path!r}")
+        output.complain(f"nothing to get from {queue.path!r}")
     return status
 
 
@@ -101,11 +101,11 @@ def _hand_over(queue: Queue[bytes], lease: Lease[bytes], args: argparse.Namespac
     if args.hold:
         try:
             text = (
-                render.dumps(described(lease.message) | {"handle": lease.handle})
+                output.dumps(described(lease.message) | {"handle": lease.handle})
                 if args.json
                 else lease.handle
             )
-            render.write(text.encode() + b"\n")
+            output.write(text.encode() + b"\n")
         except BaseException:
             lease.release()
             raise
@@ -113,13 +113,13 @@ def _hand_over(queue: Queue[bytes], lease: Lease[bytes], args: argparse.Namespac
     with lease as message:  # renewed, should the reader be slow
         try:
             if args.json:
-                data = render.dumps(described(message)).encode() + b"\n"
+                data = output.dumps(described(message)).encode() + b"\n"
             else:
                 data = message.data + ((b"\0" if args.null else b"\n") if many else b"")
-            render.write(data)
+            output.write(data)
             if queue.settings.sync:
                 _make_durable()
-        except (OSError, render.OutputError):
+        except (OSError, output.OutputError):
             lease.release()
             raise
 
@@ -134,4 +134,4 @@ def _make_durable() -> None:
         try:
             fs.fsync(fd)
         except OSError as error:
-            raise render.output_error(error) from error
+            raise output.output_error(error) from error

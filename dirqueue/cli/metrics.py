@@ -10,12 +10,12 @@ import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from dirqueue import metrics as metrics_
-from dirqueue import roots
-from dirqueue.cli import render
-from dirqueue.cli.options import VARIABLE, path_of, verb
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import VARIABLE, path_of, verb
+from dirqueue.cli.output import Exit
 from dirqueue.errors import DirQueueError, SettingsError, access_error
+from dirqueue.tools import discover
+from dirqueue.tools import metrics as metrics_
 
 
 def add(subparsers: Any) -> None:
@@ -47,13 +47,13 @@ def metrics(args: argparse.Namespace) -> int:
     if args.output:
         metrics_.write(args.output, families)
     else:
-        render.write(metrics_.text(families).encode())
+        output.write(metrics_.text(families).encode())
     return Exit.OK
 
 
 def measured(wanted: list[str]) -> list[metrics_.Family]:
     """Count every queue under the roots, each once."""
-    return metrics_.measure(dict.fromkeys(path for root in wanted for path in roots.find(root)))
+    return metrics_.measure(dict.fromkeys(path for root in wanted for path in discover.find(root)))
 
 
 def address(text: str) -> tuple[str, int]:
@@ -92,7 +92,7 @@ def _serve(wanted: list[str], host: str, port: int) -> int:
         raise access_error(f"{host}:{port}", "listen on", error) from error
     with server:
         shown = f"[{host}]" if ":" in host else host
-        render.complain(f"metrics on http://{shown}:{server.server_address[1]}/metrics")
+        output.complain(f"metrics on http://{shown}:{server.server_address[1]}/metrics")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 """The verb `monitor`, also called `top`: queues as they live.
 
-Layer: edges.  Touches: nothing; the looking is `dirqueue.monitor`, here it becomes a screen, a table or JSON.
+Layer: edges.  Touches: nothing; the looking is `dirqueue.tools.monitor`, here it becomes a screen, a table or JSON.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from dirqueue.cli import render
-from dirqueue.cli.options import VARIABLE, path_of, seconds, table_option, verb, whole
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import VARIABLE, path_of, seconds, table_option, verb, whole
+from dirqueue.cli.output import Exit
 from dirqueue.errors import SettingsError
-from dirqueue.monitor import Look, Monitor, Series, sparkline
 from dirqueue.sample import LIMIT
+from dirqueue.tools.monitor import Look, Monitor, Series, sparkline
 
 COLUMNS = (
     "queue", "ready", "delayed", "leased", "expired", "dead", "done", "put_rate", "ack_rate", "error_rate",
@@ -77,16 +77,16 @@ def monitor(args: argparse.Namespace) -> int:
     with Monitor(root, limit=args.limit) as watcher:
         if args.once:
             return _once(watcher, args)
-        if args.json or not render.on_terminal():
+        if args.json or not output.on_terminal():
             return _stream(watcher, args)
-        render.need("rich", "cli")
+        output.need("rich", "cli")
         return _screen(watcher, args)
 
 
 def _once(watcher: Monitor, args: argparse.Namespace) -> int:
-    human = render.tabular(args)
+    human = output.tabular(args)
     rows = [_row(look, human=human) for look in watcher.look()]
-    render.records(rows, ONCE if human else COLUMNS, args)
+    output.records(rows, ONCE if human else COLUMNS, args)
     return Exit.OK if rows else Exit.EMPTY
 
 
@@ -95,7 +95,7 @@ def _row(look: Look, *, human: bool) -> dict[str, Any]:
     if human:
         stats = look.stats
         row["queue"] = look.name + (" (sampled)" if look.sampled else "")
-        row["oldest ready"] = look.error or render.age(stats.oldest_ready)
+        row["oldest ready"] = look.error or output.age(stats.oldest_ready)
         row["lease ends"] = _ahead(stats.oldest_lease)
         row["held by"] = stats.oldest_lease_token
     return row
@@ -105,7 +105,7 @@ def _ahead(when: datetime | None) -> str:
     if when is None:
         return "-"
     left = (when - datetime.now(UTC)).total_seconds()
-    return f"in {render.duration(left)}" if left > 0 else f"{render.duration(-left)} ago"
+    return f"in {output.duration(left)}" if left > 0 else f"{output.duration(-left)} ago"
 
 
 def _stream(watcher: Monitor, args: argparse.Namespace) -> int:
@@ -114,8 +114,8 @@ def _stream(watcher: Monitor, args: argparse.Namespace) -> int:
         while True:
             began = time.monotonic()
             for look in watcher.look():
-                render.show(look.to_dict(), COLUMNS, json=args.json)
-            render.finish()
+                output.show(look.to_dict(), COLUMNS, json=args.json)
+            output.finish()
             time.sleep(max(0.0, args.interval - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return Exit.OK  # how one leaves a monitor
@@ -155,7 +155,7 @@ def _fit(console: Any) -> None:
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
     """Yield a function that waits so long and tells whether q was pressed."""
-    if not render.on_terminal(sys.stdin):
+    if not output.on_terminal(sys.stdin):
 
         def never(pause: float) -> bool:
             time.sleep(pause)
@@ -236,9 +236,9 @@ def _cells(look: Look, series: Series, width: int, chart: int) -> Iterator[Any]:
     from rich.text import Text
 
     stats = look.stats
-    yield Text(render.one_line(look.name))
+    yield Text(output.one_line(look.name))
     if look.error is not None:
-        yield Text(render.one_line(look.error), style="red")
+        yield Text(output.one_line(look.error), style="red")
         return
     about = "~" if look.sampled else ""
     yield Text(about + _number(stats.ready))
@@ -253,7 +253,7 @@ def _cells(look: Look, series: Series, width: int, chart: int) -> Iterator[Any]:
         (look.rates.error, series.error, "red"),
     ):
         yield Text.assemble(f"{_rate(rate):>5} ", (sparkline(values, chart), colour))
-    yield Text(render.age(stats.oldest_ready))
+    yield Text(output.age(stats.oldest_ready))
     if width >= ROOMY:
         yield Text(_ahead(stats.oldest_lease))
     if width >= WIDE:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dirqueue.cli import render
-from dirqueue.cli.options import open_queue, verb, whole
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import open_queue, verb, whole
+from dirqueue.cli.output import Exit
 
 
 def add(subparsers: Any) -> None:
@@ -42,17 +42,17 @@ def mv(args: argparse.Namespace) -> int:
     if args.dry_run:
         ids = args.ids or [message.id for message in source.peek(args.state, args.limit)]
         for id in ids:
-            render.line(id)
+            output.line(id)
         return Exit.OK if ids else Exit.EMPTY
-    from dirqueue.transfer import move
+    from dirqueue.tools.transfer import move
 
     target = open_queue(args.target, create=True)
-    with render.progress("mv") as step:
+    with output.progress("mv") as step:
         moved = move(source, target, args.ids or None, state=args.state, limit=args.limit, progress=step)
     for id in moved.ids:
-        render.line(id)
+        output.line(id)
     if moved.ids and not moved.atomic:
-        render.complain(
+        output.complain(
             f"{len(moved.ids)} messages were claimed, put and acknowledged one by one: "
             "the queues are not both native on one filesystem"
         )

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dirqueue import fs
-from dirqueue.cli import render
-from dirqueue.cli.options import json_option, open_queue, path_of, seconds, verb, whole
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import json_option, open_queue, path_of, seconds, verb, whole
+from dirqueue.cli.output import Exit
+from dirqueue.disk import fs
 from dirqueue.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def put(args: argparse.Namespace) -> int:
         for body in bodies:
             show([queue.put(body, **how)])
     else:
-        with render.progress("put") as step:
+        with output.progress("put") as step:
             ids = queue.put_many(_counted(bodies, step), **how)
         show(ids)
     return Exit.OK
@@ -118,9 +118,9 @@ def _check(file: str) -> None:
         plain = stat.S_ISREG(fs.fstat(fd).st_mode)
         fs.close(fd)
     except OSError as error:
-        raise render.input_error(file, error) from error
+        raise output.input_error(file, error) from error
     if not plain:
-        raise render.InputError(f"{file!r} is not a regular file: only those can be moved or linked in")
+        raise output.InputError(f"{file!r} is not a regular file: only those can be moved or linked in")
 
 
 def _shower(args: argparse.Namespace) -> Callable[[list[str]], None]:
@@ -130,10 +130,10 @@ def _shower(args: argparse.Namespace) -> Callable[[list[str]], None]:
     def show(ids: list[str]) -> None:
         try:
             for id in ids:
-                render.line(render.dumps({"id": id, "queue": where}) if args.json else id)
-            render.finish()
-        except render.OutputError as error:
-            raise render.OutputError(f"{error}; what was put stays put: {', '.join(ids[:3])}") from None
+                output.line(output.dumps({"id": id, "queue": where}) if args.json else id)
+            output.finish()
+        except output.OutputError as error:
+            raise output.OutputError(f"{error}; what was put stays put: {', '.join(ids[:3])}") from None
 
     return (lambda _: None) if args.quiet else show
 
@@ -145,9 +145,9 @@ def _bodies(args: argparse.Namespace) -> tuple[bool, Iterable[bytes]]:
     if args.file:
         return len(args.file) == 1, (_read(file) for file in args.file)
     if sys.stdin is None:
-        raise render.InputError("there is no body: the standard input is closed")
-    if render.on_terminal(sys.stdin):
-        render.complain("reading from the terminal; Ctrl-D ends it")
+        raise output.InputError("there is no body: the standard input is closed")
+    if output.on_terminal(sys.stdin):
+        output.complain("reading from the terminal; Ctrl-D ends it")
     if args.lines or args.null:
         return False, _split(b"\n" if args.lines else b"\0")
     return True, iter([_read("-")])
@@ -159,7 +159,7 @@ def _read(file: str) -> bytes:
             return sys.stdin.buffer.read()
         return fs.read_path(file)
     except OSError as error:
-        raise render.input_error(file, error) from error
+        raise output.input_error(file, error) from error
 
 
 def _split(end: bytes) -> Iterator[bytes]:
@@ -171,7 +171,7 @@ def _split(end: bytes) -> Iterator[bytes]:
         try:
             data = read(CHUNK)
         except OSError as error:
-            raise render.input_error("-", error) from error
+            raise output.input_error("-", error) from error
         if not data:
             break
         head, *others = data.split(end)

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from dirqueue.cli import render
-from dirqueue.cli.options import json_option, path_of, verb, whole
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import json_option, path_of, verb, whole
+from dirqueue.cli.output import Exit
 from dirqueue.errors import DirQueueError, SettingsError
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")
@@ -149,8 +149,8 @@ def _nothing(_: argparse.Namespace) -> int:
 
 
 def _session(args: argparse.Namespace) -> Any:
-    render.need("pyspark", "spark")
-    render.need("pyarrow", "spark")
+    output.need("pyspark", "spark")
+    output.need("pyarrow", "spark")
     from dirqueue.spark.sessions import session
 
     return session(args.master, **_pairs(args.conf, "--conf"))
@@ -188,16 +188,16 @@ def _pairs(given: list[str], option: str) -> dict[str, str]:
 
 def _tell(done: Any, args: argparse.Namespace) -> None:
     told = asdict(done)
-    render.line(render.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items()))
+    output.line(output.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items()))
 
 
 def _tasks(args: argparse.Namespace) -> Callable[[int, int], None] | None:
     """Return what tells how far a job is; None if nobody wants to know."""
 
     def tell(done: int, all: int) -> None:
-        render.complain(f"{done} of {all} tasks done")
+        output.complain(f"{done} of {all} tasks done")
 
-    return tell if args.progress or render.on_terminal(sys.stderr) else None
+    return tell if args.progress or output.on_terminal(sys.stderr) else None
 
 
 def drain(args: argparse.Namespace) -> int:
@@ -206,7 +206,7 @@ def drain(args: argparse.Namespace) -> int:
     from dirqueue.spark.jobs.drain import drain as run
 
     def tell(rows: int) -> None:
-        render.complain(f"{rows} messages written")
+        output.complain(f"{rows} messages written")
 
     done = run(
         spark,
@@ -217,7 +217,7 @@ def drain(args: argparse.Namespace) -> int:
         batch=args.batch,
         binary=args.binary,
         keep=args.keep,
-        progress=tell if args.progress or render.on_terminal(sys.stderr) else None,
+        progress=tell if args.progress or output.on_terminal(sys.stderr) else None,
     )
     _tell(done, args)
     return Exit.OK if done.messages else Exit.EMPTY
@@ -249,7 +249,7 @@ def report(args: argparse.Namespace) -> int:
     if args.chart and not args.chart.lower().endswith(".svg"):
         raise SettingsError(f"the chart is an SVG image: name it FILE.svg, not {args.chart!r:.60}")
     spark = _session(args)
-    from dirqueue import fs
+    from dirqueue.disk import fs
     from dirqueue.spark.jobs.report import report as run
 
     done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks, progress=_tasks(args))
@@ -262,13 +262,13 @@ def report(args: argparse.Namespace) -> int:
     lines = [asdict(line) for line in done.lines]
     if not args.json and len(lines) > 1:
         lines.append(asdict(done.total))
-    render.records(lines, _COLUMNS, args)
+    output.records(lines, _COLUMNS, args)
     if not args.json:
         for reason, count in sorted(done.total.failures.items(), key=lambda pair: -pair[1])[:10]:
-            render.line(f"{count}\t{reason}")
+            output.line(f"{count}\t{reason}")
     for line in done.lines:
         if line.error:
-            render.complain(line.error)
+            output.complain(line.error)
     return Exit.FAILED if any(line.error for line in done.lines) else Exit.OK
 
 
@@ -279,9 +279,9 @@ def purge(args: argparse.Namespace) -> int:
 
     done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks, progress=_tasks(args))
     told = {"queues": done.queues, **done.purged._asdict(), "failed": len(done.failed)}
-    render.line(render.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items() if v))
+    output.line(output.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items() if v))
     for problem in done.failed.values():
-        render.complain(problem)
+        output.complain(problem)
     return Exit.FAILED if done.failed else Exit.OK
 
 

@@ -10,11 +10,11 @@ import os
 import secrets
 from typing import Any
 
-from dirqueue import roots
-from dirqueue.cli import render
-from dirqueue.cli.options import VARIABLE, path_of, verb
-from dirqueue.cli.render import Exit
+from dirqueue.cli import output
+from dirqueue.cli.arguments import VARIABLE, path_of, verb
+from dirqueue.cli.output import Exit
 from dirqueue.errors import SettingsError
+from dirqueue.tools import discover
 
 PORT = 8425
 TOKEN = "DIRQUEUE_WEB_TOKEN"  # noqa: S105 - the name of a variable
@@ -46,13 +46,13 @@ def web(args: argparse.Namespace) -> int:
     from dirqueue.web import make_server
 
     root = path_of(args.root) if args.root else os.environ.get(VARIABLE) or "."
-    for _ in roots.find(root):
+    for _ in discover.find(root):
         break  # a root that is not there is said now
     if not 0 <= args.port < 65536:
         raise SettingsError(f"--port must be from 0 to 65535, not {args.port}")
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(18)
     with make_server(root, args.host, args.port, token, public=args.public) as server:
-        render.complain(f"open {server.url}")
+        output.complain(f"open {server.url}")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dirqueue.cli.options import open_queue, seconds, verb, whole
-from dirqueue.cli.render import Exit
+from dirqueue.cli.arguments import open_queue, seconds, verb, whole
+from dirqueue.cli.output import Exit
 from dirqueue.errors import SettingsError
 
 if TYPE_CHECKING:

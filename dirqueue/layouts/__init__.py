@@ -10,17 +10,17 @@ import re
 from collections.abc import Container
 from typing import Any
 
-from dirqueue import fs
+from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
 from dirqueue.errors import LayoutError, SettingsError, access_error
-from dirqueue.home import Home
 from dirqueue.layouts.base import Layout, refuse
 from dirqueue.settings import Settings
 
 _MODULES = {
     "native": ("dirqueue.layouts.native", "Native"),
-    "vsqs": ("dirqueue.layouts.vsqs", "Vsqs"),
-    "dirq-simple": ("dirqueue.layouts.dirq_simple", "DirqSimple"),
-    "dirq-normal": ("dirqueue.layouts.dirq_normal", "DirqNormal"),
+    "vsqs": ("dirqueue.layouts.vsqs.layout", "Vsqs"),
+    "dirq-simple": ("dirqueue.layouts.dirq.simple", "DirqSimple"),
+    "dirq-normal": ("dirqueue.layouts.dirq.normal", "DirqNormal"),
     "null": ("dirqueue.layouts.null", "Null"),
 }
 #: COMPAT: what the programs of a format take for granted, unless somebody asks for something else.
@@ -41,19 +41,19 @@ _NATIVE = re.compile(
 _NORMAL = frozenset(("temporary", "obsolete"))
 
 
-def open_layout(home: Home, settings: Settings, given: Container[str] = ()) -> Layout:
+def open_layout(directory: Directory, settings: Settings, given: Container[str] = ()) -> Layout:
     """Return the layout that the settings name or, with "auto", the one that the directory is written in.
 
     `given` are the settings that somebody asked for: what nobody did is as the format's own programs have it.
     """
     name = settings.layout
     if name == "auto":
-        name = detect(home)
+        name = detect(directory)
     if name in _DEFAULTS:
         usual = {key: value for key, value in _DEFAULTS[name].items() if key not in given}
         settings = Settings(**(settings._asdict() | usual))
-    layout: Layout = layout_class(name)(home, settings)
-    if home.foreign and settings.max_attempts and "max_attempts" in given:
+    layout: Layout = layout_class(name)(directory, settings)
+    if directory.foreign and settings.max_attempts and "max_attempts" in given:
         refuse(layout, "attempts", f"give up after max_attempts={settings.max_attempts}")
     return layout
 
@@ -66,37 +66,37 @@ def layout_class(name: str) -> Any:
     return getattr(importlib.import_module(module), cls)
 
 
-def detect(home: Home) -> str:
+def detect(directory: Directory) -> str:
     """Return the layout that a directory is written in; an empty or missing one is native.
 
     Raises:
         LayoutError: names of different formats lie side by side.
     """
-    if not home.find():
+    if not directory.find():
         return "native"
     shown: dict[str, str] = {}
     try:
-        for count, entry in enumerate(fs.listing(".", home.fd)):
-            kind = _kind(entry.name, directory=entry.is_dir)
+        for count, entry in enumerate(fs.listing(".", directory.fd)):
+            kind = _kind(entry.name, is_directory=entry.is_dir)
             if kind:
                 shown.setdefault(kind, entry.name)
             if count > ENOUGH:
                 break
     except OSError as error:
-        raise access_error(home.path, "look into", error) from error
-    return _decide(home.path, shown)
+        raise access_error(directory.path, "look into", error) from error
+    return _decide(directory.path, shown)
 
 
-def _kind(name: str, directory: Any) -> str:
+def _kind(name: str, is_directory: Any) -> str:
     """Return the format that a name belongs to, or nothing."""
     if len(name) == 25 or name == "queue.json":
         return "native" if name == "queue.json" or (name.isascii() and name.isdigit()) else ""
     if name in _NORMAL:
-        return "dirq-normal" if directory(follow_symlinks=False) else ""
+        return "dirq-normal" if is_directory(follow_symlinks=False) else ""
     if _DIRQ.fullmatch(name):
-        return "dirq" if directory(follow_symlinks=False) else ""
+        return "dirq" if is_directory(follow_symlinks=False) else ""
     if _VSQS.fullmatch(name):
-        return "" if directory(follow_symlinks=False) else "vsqs"
+        return "" if is_directory(follow_symlinks=False) else "vsqs"
     return "native" if _NATIVE.fullmatch(name) and name[0].isdigit() else ""
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar, cast
 
+from dirqueue.disk.directory import Directory
 from dirqueue.errors import LeaseLost, MessageNotFound, SettingsError, Unsupported
-from dirqueue.home import Home
 from dirqueue.message import Entry, Failure, Message
 from dirqueue.settings import Settings
 
@@ -65,9 +65,9 @@ class Held(Message[Any]):
         return cast("Layout", self._source).entry(self)
 
     def _at(self, look: Callable[[str], R]) -> R:
-        home = cast("Layout", self._source).home
-        if home.fd < 0:
-            home.need()
+        directory = cast("Layout", self._source).directory
+        if directory.fd < 0:
+            directory.need()
         for _ in range(RENAMED):
             place = self.place
             try:
@@ -102,7 +102,7 @@ class Layout(Protocol):
     name: ClassVar[str]
     #: What the format has no way to express, and why: capability -> reason.
     lacks: ClassVar[dict[str, str]]
-    home: Home
+    directory: Directory
     settings: Settings
 
     # producers
@@ -147,8 +147,8 @@ class Layout(Protocol):
 def refuse(layout: Layout, capability: str, what: str) -> NoReturn:
     """Say that this format cannot do it, and why."""
     raise Unsupported(
-        f"the {layout.name} layout cannot {what}: {layout.lacks[capability]} (queue {layout.home.path!r})",
-        path=layout.home.path,
+        f"the {layout.name} layout cannot {what}: {layout.lacks[capability]} (queue {layout.directory.path!r})",
+        path=layout.directory.path,
         capability=capability,
     )
 

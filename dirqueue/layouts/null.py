@@ -9,9 +9,10 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, ClassVar
 
-from dirqueue import fs, names
+from dirqueue.disk import fs, identity
 from dirqueue.layouts.base import Held, Purged, lost
-from dirqueue.layouts.foreign import Foreign, moved_on
+from dirqueue.layouts.native import names
+from dirqueue.layouts.peer import Foreign, moved_on
 from dirqueue.message import Entry
 
 _NOTHING = "nothing is kept"
@@ -29,12 +30,12 @@ class Null(Foreign):
         """Make nothing."""
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
-        return names.new_id()
+        return identity.new_id()
 
     def put_many(
         self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
     ) -> list[str]:
-        return [names.new_id() for _ in bodies]
+        return [identity.new_id() for _ in bodies]
 
     def put_path(
         self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
@@ -43,7 +44,7 @@ class Null(Foreign):
             fs.unlink(path)
         except OSError as error:
             raise self._failed(f"put the file {path!r} into", error) from error
-        return names.new_id()
+        return identity.new_id()
 
     def count(self) -> int:
         return 0

@@ -20,7 +20,7 @@ _HOMES = {
 __all__ = ["claim", "drain", "fill", "purge", "replay", "report", "session", "work"]
 
 if TYPE_CHECKING:
-    from dirqueue.spark.claiming import claim
+    from dirqueue.spark.claims import claim
     from dirqueue.spark.jobs.drain import drain
     from dirqueue.spark.jobs.fill import fill
     from dirqueue.spark.jobs.purge import purge

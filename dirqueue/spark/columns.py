@@ -28,11 +28,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dirqueue import fs
+from dirqueue.disk import fs
 from dirqueue.errors import CodecError, DirQueueError, MessageNotFound, SettingsError, access_error
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native.look import moved_on
-from dirqueue.layouts.schema import KEY, LOCKED, read_table
+from dirqueue.layouts.dirq.schema import KEY, LOCKED, read_table
+from dirqueue.layouts.native.amend import moved_on
 from dirqueue.message import Entry
 
 #: Rows in one Arrow batch, and the bytes after which it is closed early.
@@ -176,7 +176,7 @@ class Rows:
             return {"body": self._layout.load(entry.place)}
         try:
             found = {
-                name: fs.read_file(f"{_element(entry)}/{name}", self._layout.home.fd)
+                name: fs.read_file(f"{_element(entry)}/{name}", self._layout.directory.fd)
                 for name in files_of(self._layout, entry)
             }
         except FileNotFoundError:
@@ -252,7 +252,7 @@ class Rows:
 def files_of(layout: Layout, entry: Entry) -> list[str]:
     """Return the names of the pieces of an element; none if it is gone."""
     try:
-        found = fs.names_in(_element(entry), layout.home.fd)
+        found = fs.names_in(_element(entry), layout.directory.fd)
     except FileNotFoundError:
         return []
     return sorted(name for name in found if KEY.fullmatch(name) and name != LOCKED)

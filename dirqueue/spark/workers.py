@@ -18,8 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dirqueue.errors import Empty, LeaseLost, SettingsError
 from dirqueue.message import Message
 from dirqueue.queue import Queue
-
-from .opening import local
+from dirqueue.spark.options import local
 
 Handler = Callable[[Message[Any]], Any]
 SCHEMA = "worker string, done long, failed long, lost long, first_error string"

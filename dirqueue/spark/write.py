@@ -2,7 +2,7 @@
 
 Layer: edges.  Touches: batches (see layouts/native/batch.py).
 Invariant: abort never undoes a commit point: Spark calls it even after a commit that raised.
-Crash: see batch.py; a task attempt that dies leaves a part that nobody names, and the commit removes it.
+Crash: see staged.py; a task attempt that dies leaves a part that nobody names, and the commit removes it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from dirqueue.errors import Full, QueueNotFound, SettingsError
-from dirqueue.layouts.native import batch
-from dirqueue.names import MAX_PRIORITY
+from dirqueue.layouts.native import staged
 from dirqueue.queue import too_large
-from dirqueue.settings import Settings, check_seconds
-
-from .columns import bodies_of, check_write
-from .opening import WRITE, Options, open_queue
+from dirqueue.settings import MAX_PRIORITY, Settings, check_seconds
+from dirqueue.spark.columns import bodies_of, check_write
+from dirqueue.spark.options import WRITE, Options, open_queue
 
 
 @dataclass
@@ -37,7 +35,7 @@ class Written(WriterCommitMessage):
 def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterator[Any]) -> Written:
     """Write the rows of one task attempt; all of it goes again if it fails."""
     native = open_queue(queue, **settings).native
-    writer = batch.Writer(native.home, native.settings, staging)
+    writer = staged.Writer(native.directory, native.settings, staging)
     try:
         for each in rows:
             _write_rows(writer, native.settings, each)
@@ -48,7 +46,7 @@ def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterat
     return Written(staging, parts, writer.count)
 
 
-def _write_rows(writer: batch.Writer, settings: Settings, rows: Any) -> None:
+def _write_rows(writer: staged.Writer, settings: Settings, rows: Any) -> None:
     """Write one Arrow batch, each priority to parts of its own."""
     bodies = bodies_of(rows)
     limit = settings.max_size
@@ -90,7 +88,7 @@ def commit_parts(
     settings: dict[str, Any],
     staging: str,
     messages: Sequence[Written | None],
-    identity: batch.Identity | None,
+    identity: staged.Identity | None,
 ) -> None:
     """Show what the winning attempts wrote."""
     written = [message for message in messages if message is not None]
@@ -98,19 +96,19 @@ def commit_parts(
     parts = [part for message in written for part in message.parts]
     total = sum(message.count for message in written)
     limit = native.settings.max_messages
-    repeated = identity is not None and batch.newest(native.home, identity.app) >= identity.version
+    repeated = identity is not None and staged.newest(native.directory, identity.app) >= identity.version
     if limit and not repeated and native.count() + total > limit:
         raise Full(f"{queue!r} has no room for {total} messages: max_messages={limit}", path=queue)
-    batch.commit(native.home, native.settings, staging, parts, identity)
+    staged.commit(native.directory, native.settings, staging, parts, identity)
 
 
 def abort_parts(queue: str, settings: dict[str, Any], staging: str) -> None:
     """Remove what the attempts of a failed job wrote."""
     try:
-        home = open_queue(queue, **settings).layout.home
+        directory = open_queue(queue, **settings).layout.directory
     except QueueNotFound:
         return  # all of it went with the queue
-    batch.abort(home, staging)
+    staged.abort(directory, staging)
 
 
 def sync_setting(options: Options) -> dict[str, Any]:
@@ -129,7 +127,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._settings = sync_setting(options)
         self._identity = _identity(options)
         native = open_queue(self._queue, create=True, **self._settings).native
-        self._staging = batch.begin(native.home)
+        self._staging = staged.begin(native.directory)
 
     def write(self, iterator: Iterator[Any]) -> Written:
         return write_parts(self._queue, self._settings, self._staging, iterator)
@@ -150,12 +148,12 @@ def refuse_overwrite(*, overwrite: bool) -> None:
         )
 
 
-def _identity(options: Options) -> batch.Identity | None:
+def _identity(options: Options) -> staged.Identity | None:
     app, version = options.text("txnAppId"), options.whole("txnVersion", 0)
     if (app is None) != (version is None):
         raise SettingsError("txnAppId and txnVersion go together: give both, or none")
     if app is None or version is None:
         return None
-    identity = batch.Identity(app, version)
-    batch.check_identity(identity)
+    identity = staged.Identity(app, version)
+    staged.check_identity(identity)
     return identity

@@ -15,9 +15,9 @@ from typing import Any
 from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, SettingsError
 from dirqueue.layouts.base import Held
 from dirqueue.message import STATES, Message
-from dirqueue.monitor import Look, Monitor
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, take
+from dirqueue.tools.monitor import Look, Monitor
 
 #: A look is shared by all pages that ask within so many seconds.
 FRESH_SECONDS = 1.0

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import IO, Any
 
-from dirqueue import fs, names
+from dirqueue.disk import fs, identity
 from dirqueue.errors import Reject, Retry, SettingsError
 from dirqueue.message import Message
 from dirqueue.worker.outcome import signal_name
@@ -55,7 +55,7 @@ class Command:
         path = ""
         try:
             if self._wants_path:
-                where = f"dirqueue-{names.new_token()}"
+                where = f"dirqueue-{identity.new_token()}"
                 path = os.path.join(tempfile.gettempdir(), where)
                 with message.open() as body:
                     fs.copy_out(body, path)

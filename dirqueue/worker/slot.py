@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dirqueue.errors import DirQueueError, Empty, LeaseLost, SettingsError, Unsupported
 from dirqueue.lease import Lease
 from dirqueue.worker.events import Event
-from dirqueue.worker.keeper import LIMIT, LOST, STOP, Run
 from dirqueue.worker.outcome import ACK, REJECT, RELEASE, RETRY, Cancelled, Outcome
+from dirqueue.worker.watchdog import LIMIT, LOST, STOP, Run
 
 if TYPE_CHECKING:
-    from dirqueue.worker.crew import Crew
+    from dirqueue.worker.run import Crew
 
 #: How long one look for a message may take before the lane asks whether to stop.
 LOOK_SECONDS = 0.5

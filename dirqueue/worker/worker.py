@@ -12,8 +12,8 @@ from typing import Any
 
 from dirqueue.errors import SettingsError
 from dirqueue.settings import check_seconds
-from dirqueue.worker.crew import Crew, Plan, Source, status_line
 from dirqueue.worker.events import Counts, Events, Hook
+from dirqueue.worker.run import Crew, Plan, Source, status_line
 
 
 class Worker:

@@ -8,10 +8,11 @@ import sys
 import time
 
 import pytest
-from cli.running import as_nobody, command, environment, sentence
+from support.running import as_nobody, command, environment, sentence
 
-from dirqueue import Queue, fs
-from dirqueue.cli.render import Exit, status_of
+from dirqueue import Queue
+from dirqueue.cli.output import Exit, status_of
+from dirqueue.disk import fs
 
 READERS = (
     "get --timeout 0",

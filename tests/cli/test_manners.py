@@ -9,10 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from cli.running import command, environment
+from support.running import command, environment
 
 from dirqueue import Queue, __version__
-from dirqueue.cli import main, parser, render
+from dirqueue.__main__ import main as dirqueue
+from dirqueue.cli import main, output
 
 
 def on_a_terminal(*words, answer=b"", **extra):
@@ -79,9 +80,9 @@ def test_a_batch_shows_progress_on_a_terminal_only(queue, real):
 
 def test_progress_without_rich_is_silent(monkeypatch, capsys):
     """The bar is an extra; without it the work is the same."""
-    monkeypatch.setattr(render, "on_terminal", lambda stream=None: True)
+    monkeypatch.setattr(output, "on_terminal", lambda stream=None: True)
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    with render.progress("x", 3) as step:
+    with output.progress("x", 3) as step:
         step()
     assert capsys.readouterr() == ("", "")
 
@@ -89,8 +90,8 @@ def test_progress_without_rich_is_silent(monkeypatch, capsys):
 def test_progress_with_rich_draws_a_bar(monkeypatch, capsys):
     """On stderr, so that the data stays clean."""
     pytest.importorskip("rich")
-    monkeypatch.setattr(render, "on_terminal", lambda stream=None: True)
-    with render.progress("counting", 3) as step:
+    monkeypatch.setattr(output, "on_terminal", lambda stream=None: True)
+    with output.progress("counting", 3) as step:
         step()
     assert capsys.readouterr().out == ""
 
@@ -99,14 +100,14 @@ def test_progress_with_rich_draws_a_bar(monkeypatch, capsys):
 
 #: What the start of `dirqueue put` must never load: slow, or somebody else's.
 HEAVY = {
-    "asyncio", "concurrent.futures", "dirqueue.check", "dirqueue.cli.get", "dirqueue.doctor", "dirqueue.transfer",
+    "asyncio", "concurrent.futures", "dirqueue.cli.get", "dirqueue.tools",
     "filelock", "inotify_simple", "logging", "rich", "shtab", "subprocess", "tempfile", "traceback",
 }  # fmt: skip
 
 
 def test_put_imports_argparse_and_what_a_queue_needs(tmp_path):
     """No other verb, no extra, nothing slow: five modules of its own beside argparse and the library's."""
-    count = "import sys; from dirqueue.cli import main; code = main(['put', 'q', 'x']); "
+    count = "import sys; from dirqueue.__main__ import main; code = main(['put', 'q', 'x']); "
     done = subprocess.run(
         [sys.executable, "-c", count + "print(code, *sys.modules, file=sys.stderr)"],
         env=environment(), cwd=tmp_path, capture_output=True, text=True, check=True,
@@ -119,34 +120,36 @@ def test_put_imports_argparse_and_what_a_queue_needs(tmp_path):
         env=environment(), cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     extra = set(loaded) - set(library.stdout.split()) - {"_locale", "locale"}  # argparse's own
-    assert extra == {f"dirqueue.cli{name}" for name in ("", ".options", ".parser", ".put", ".render")}
+    assert extra == {"dirqueue.__main__"} | {
+        f"dirqueue.cli{name}" for name in ("", ".arguments", ".main", ".output", ".put")
+    }
 
 
 def test_a_verb_loads_its_own_module_only():
     """The parser for one verb knows that verb only."""
     from dirqueue.cli.completion import verbs_of
 
-    assert list(verbs_of(parser.build("put"))) == ["put"]
-    assert {"put", "get", "stat", "stats", "doctor"} <= set(verbs_of(parser.build()))
+    assert list(verbs_of(main.build("put"))) == ["put"]
+    assert {"put", "get", "stat", "stats", "doctor"} <= set(verbs_of(main.build()))
 
 
 def test_the_table_of_modules_tells_which_verbs_they_have():
     """Else a verb would not be found without the others."""
     from dirqueue.cli.completion import verbs_of
 
-    for module, verbs in parser.MODULES.items():
-        if parser._load(module) is not None:
-            assert set(verbs_of(parser.build(verbs[0]))) == set(verbs)
+    for module, verbs in main.MODULES.items():
+        if main._load(module) is not None:
+            assert set(verbs_of(main.build(verbs[0]))) == set(verbs)
 
 
 def test_python_m_dirqueue_and_the_script_are_one():
     """The entry point is the same function."""
     import tomllib
 
-    from cli.running import ROOT
+    from support.running import ROOT
 
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"dirqueue": "dirqueue.cli:main"}
+    assert scripts == {"dirqueue": "dirqueue.__main__:main"}
     done = subprocess.run(command("--version"), env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout == f"dirqueue {__version__} (format 1)\n"
 
@@ -155,9 +158,9 @@ def test_help_is_there_for_every_verb(capsys):
     """Each has a description, and each argument says what it is."""
     from dirqueue.cli.completion import verbs_of
 
-    assert main(["--help"]) == 0
+    assert dirqueue(["--help"]) == 0
     shown = capsys.readouterr().out
-    for name, each in verbs_of(parser.build()).items():
+    for name, each in verbs_of(main.build()).items():
         assert name in shown
         assert each.description.endswith(".")
         options = [action for action in each._actions if not isinstance(action, argparse._SubParsersAction)]
@@ -184,9 +187,9 @@ def test_dirqueue_dir_is_for_plain_relative_names(dq, tmp_path, monkeypatch, nam
 )
 def test_durations(text, seconds):
     """Seconds, or a number with a unit."""
-    from dirqueue.cli import options
+    from dirqueue.cli import arguments
 
-    assert options.seconds(text) == seconds
+    assert arguments.seconds(text) == seconds
 
 
 def test_completion_scripts_know_the_verbs(dq):
@@ -210,7 +213,7 @@ def test_closed_streams_are_no_defect(tmp_path):
 
 def test_json_is_one_object_per_line_everywhere(dq, queue):
     """Every verb that has --json prints lines that parse, with the documented keys only."""
-    from cli.running import ROOT
+    from support.running import ROOT
 
     contract = (ROOT / "docs" / "reference" / "json.md").read_text()
     queue.put(b"x")

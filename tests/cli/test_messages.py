@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from cli.running import sentence
+from support.running import sentence
 
 from dirqueue import Queue
 

@@ -6,10 +6,11 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.running import sentence
 from filelock import FileLock
+from support.running import sentence
 
-from dirqueue import Queue, roots
+from dirqueue import Queue
+from dirqueue.tools import discover
 
 DAY = 86400
 
@@ -130,7 +131,7 @@ def test_delete_dry_run_deletes_nothing(dq, queue):
 
 def test_delete_gives_up_when_somebody_keeps_putting(queue, monkeypatch):
     """A bounded number of tries, then one sentence."""
-    from dirqueue import fs
+    from dirqueue.disk import fs
     from dirqueue.errors import QueueError
 
     queue.put(b"")
@@ -143,7 +144,7 @@ def test_delete_gives_up_when_somebody_keeps_putting(queue, monkeypatch):
 
     monkeypatch.setattr(fs, "rmdir", busy)
     with pytest.raises(QueueError, match="does not become empty"):
-        roots.delete(queue._layout)
+        discover.delete(queue._layout)
 
 
 def test_clear_and_flush(dq, tmp_path):
@@ -373,7 +374,7 @@ def test_mv_to_another_filesystem_says_so(dq, queue, tmp_path, monkeypatch):
     """Then it is claimed, put and acknowledged, and that is told."""
     import errno
 
-    from dirqueue import fs
+    from dirqueue.disk import fs
 
     def cannot(src, dst, dir_fd):
         raise OSError(errno.EXDEV, "cross-device", src)
@@ -439,7 +440,7 @@ def test_the_verbs_work_with_every_layout(dq, tmp_path, layout):
 
 def test_convert_keeps_the_messages_and_the_path(dq, tmp_path):
     """From VSQS's layout to the native one, in order."""
-    pytest.importorskip("dirqueue.convert")
+    pytest.importorskip("dirqueue.tools.convert")
     path = tmp_path / "q"
     dq("create", path, "--layout", "vsqs")
     dq("put", path, "a", "b", "c")

@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from cli.running import ROOT, environment
+from support.running import ROOT, environment
 
-from dirqueue.cli.render import Exit
+from dirqueue.cli.output import Exit
 
 
 def test_the_generated_pages_are_up_to_date():

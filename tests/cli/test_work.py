@@ -5,8 +5,8 @@ import signal
 import sys
 
 import pytest
-from commandline import dq, start
-from patience import until
+from support.commandline import dq, start
+from support.patience import until
 
 import dirqueue
 

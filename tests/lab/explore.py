@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import dirqueue
 import dirqueue.layouts
-from dirqueue import fs as seam_fs
-from dirqueue import names
-from dirqueue.layouts import dirq_names
+from dirqueue.disk import fs as seam_fs
+from dirqueue.disk import identity
+from dirqueue.layouts.dirq import names as dirq_names
 from dirqueue.layouts.native import publish
 from lab import seam
 from lab.account import Books
@@ -282,11 +282,11 @@ class World:
     # --- setting up ----------------------------------------------------------------------------------------
 
     def __enter__(self):
-        saved, last, dice, deep = names.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP
+        saved, last, dice, deep = identity.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP
 
         @self._context.callback
         def restore():
-            names.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP = saved, last, dice, deep
+            identity.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP = saved, last, dice, deep
 
         self._context.enter_context(seam.replaced("dirqueue", seam_fs.CALLS, fs=self.fs, clock=self.clock))
         random.random = lambda: 0.5
@@ -304,7 +304,7 @@ class World:
 
     def _person(self, name, settings):
         place = len(self._processes) + 1
-        process = {**names.PROCESS.__dict__, "count": Count(), "last": names.MIN_TIME}
+        process = {**identity.PROCESS.__dict__, "count": Count(), "last": identity.MIN_TIME}
         self._processes[name] = process | {"stem": f"{name}-", "unique": f"{place:09d}"}
         self._elements[name] = 0
         self._switch(name)
@@ -315,7 +315,7 @@ class World:
         """Become another process: what a module keeps for its process is put by for each."""
         if self._current is not None:
             self._elements[self._current] = dirq_names._last
-        names.PROCESS.__dict__ = self._processes[name]
+        identity.PROCESS.__dict__ = self._processes[name]
         dirq_names._last = self._elements[name]
         self._current = name
 

@@ -4,7 +4,7 @@ import os
 import random
 import socket
 
-from dirqueue import names
+from dirqueue.layouts.native import names
 
 ID = "1700000000000000000000001"
 UNTIL = "1700000000000000"

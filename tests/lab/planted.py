@@ -9,10 +9,10 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dirqueue import fs, mounts, names
+from dirqueue.disk import fs, identity, mount
 from dirqueue.errors import LeaseLost
 from dirqueue.layouts.base import Purged
-from dirqueue.layouts.native import tidy
+from dirqueue.layouts.native import names, purge
 from dirqueue.layouts.native.cursor import Cursor
 from dirqueue.layouts.native.layout import Native
 from dirqueue.layouts.native.publish import Publisher
@@ -48,13 +48,13 @@ def _publish_by_link(original):
     @functools.wraps(original)
     def init(self, fstype):
         original(self, fstype)
-        self._ways = [mounts._by_link]
+        self._ways = [mount._by_link]
 
     return init
 
 
 def _staging_must_be_new(_original):
-    return lambda self, staging: fs.mkdir(staging, dir_fd=self._home.fd)
+    return lambda self, staging: fs.mkdir(staging, dir_fd=self._directory.fd)
 
 
 def _never_given_back(_original):
@@ -85,9 +85,9 @@ def _keep_empty(_original):
 
 def _delete_by_id(_original):
     def ack(self, held):
-        for entry in list(fs.listing(".", self.home.fd)):
+        for entry in list(fs.listing(".", self.directory.fd)):
             if entry.name.startswith(held.id):
-                fs.discard(entry.name, self.home.fd)
+                fs.discard(entry.name, self.directory.fd)
 
     return ack
 
@@ -113,9 +113,9 @@ def _old_name(original):
 
 def _in_place(_original):
     def put(self, data, delay, priority):
-        id = names.new_id()
-        self._home.make()
-        fs.create(id, data, self._home.fd, sync=False)
+        id = identity.new_id()
+        self._directory.make()
+        fs.create(id, data, self._directory.fd, sync=False)
         return id
 
     return put
@@ -131,8 +131,8 @@ def _born_old(_original):
 
 def _early(original):
     @functools.wraps(original)
-    def init(self, home, settings):
-        original(self, home, settings)
+    def init(self, directory, settings):
+        original(self, directory, settings)
         self._margin = -60_000_000
 
     return init
@@ -145,7 +145,7 @@ def _one_name_for_all(_original):
 BUGS = {
     # once in the library
     "a link asked for twice published twice": Bug(
-        mounts.Mount,
+        mount.Mount,
         "__init__",
         _publish_by_link,
         Plan.of("ga|p", before="", lossy=1, **NFS),
@@ -169,7 +169,7 @@ BUGS = {
         "00000000001010000001",
     ),
     "a tombstone that purge took too soon": Bug(
-        tidy._Purger,
+        purge._Purger,
         "file",
         _tombstones_at_once,
         Plan.of("ga|u", lossy=1, **NFS),
@@ -177,7 +177,7 @@ BUGS = {
         "0000000000101",
     ),
     "a batch that only purge had emptied": Bug(
-        tidy._Purger,
+        purge._Purger,
         "_empty",
         _keep_empty,
         Plan.of("gtga|ga|gl", before="P", ticks=2),
@@ -201,7 +201,7 @@ BUGS = {
         Publisher, "put", _in_place, Plan.of("p|ga", before=""), "nowhere", "0001"
     ),
     "purge takes files that are being written": Bug(
-        tidy._Purger, "file", _unfinished_at_once, Plan.of("p|u", before="", **NFS), "lost", "0000001"
+        purge._Purger, "file", _unfinished_at_once, Plan.of("p|u", before="", **NFS), "lost", "0000001"
     ),
     "a claim whose reply was lost is forgotten": Bug(
         Native, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "000001"

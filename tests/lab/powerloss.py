@@ -4,7 +4,7 @@ import functools
 import os
 
 import dirqueue
-from dirqueue import fs
+from dirqueue.disk import fs
 from lab import images
 from lab.census import Census
 

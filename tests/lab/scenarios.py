@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import dirqueue
-from dirqueue.convert import convert
+from dirqueue.tools.convert import convert
 from lab import stories
 from lab.census import Census, expire
 from lab.stories import LARGE, STORIES, open_queue

@@ -51,12 +51,12 @@ class Clock:
 
 @contextlib.contextmanager
 def replaced(package, calls, *, fs, clock=None, seed=0):
-    """Give `package.fs` the calls of `fs`, and every module of the package the clock and seeded dice.
+    """Give `package.disk.fs` the calls of `fs`, and every module of the package the clock and seeded dice.
 
     Raises:
         LookupError: the package binds a call that `fs` does not simulate.
     """
-    seam = sys.modules[f"{package}.fs"]
+    seam = sys.modules[f"{package}.disk.fs"]
     unknown = [name for name in calls if not callable(getattr(fs, name, None))]
     if unknown:
         raise LookupError(f"not simulated: {', '.join(unknown)}")

@@ -10,14 +10,14 @@ import time
 from types import ModuleType
 
 import dirqueue
-import dirqueue.convert
-from dirqueue import fs
-from dirqueue.layouts.native import batch, publish
+import dirqueue.tools.convert
+from dirqueue.disk import fs
+from dirqueue.layouts.native import publish, staged
 from lab import seam
 
 SETTINGS = {"lease": 0.001, "margin": 0.0, "stale": 0.0, "backoff": 0.0}
 LARGE = b"L" * 200_000
-IDENTITY = batch.Identity("campaign", 7)
+IDENTITY = staged.Identity("campaign", 7)
 
 
 def open_queue(path, **more):
@@ -88,13 +88,13 @@ def _batch_commit(child):
 
 def commit(queue):
     """Write a batch of two writers with an identity, as Spark does."""
-    home, settings = queue._layout.home, queue.settings
-    staging, parts = batch.begin(home), []
+    directory, settings = queue._layout.directory, queue.settings
+    staging, parts = staged.begin(directory), []
     for bodies in ((b"one", b"two"), (b"three",)):
-        writer = batch.Writer(home, settings, staging)
+        writer = staged.Writer(directory, settings, staging)
         writer.add(bodies)
         parts += writer.finish()
-    return batch.commit(home, settings, staging, parts, IDENTITY)
+    return staged.commit(directory, settings, staging, parts, IDENTITY)
 
 
 def _get(child):
@@ -173,7 +173,7 @@ def _convert(child):
     """What is not native becomes native; native becomes dirq's."""
     child.queue.close()
     target = "dirq-simple" if child.queue.layout == "native" else "native"
-    dirqueue.convert.convert(child.path, layout=target, wait=1.0, sync=child.settings.get("sync", True))
+    dirqueue.tools.convert.convert(child.path, layout=target, wait=1.0, sync=child.settings.get("sync", True))
 
 
 def _dead_by_attempts(child):
@@ -278,7 +278,9 @@ def prepare_server():
             commit(queue)
         dirqueue.Worker(queue, str, signals=False).run_until_empty()
         queue.close()
-        dirqueue.convert.convert(queue.path, layout="vsqs" if layout == "native" else "native", wait=1.0)
+        dirqueue.tools.convert.convert(
+            queue.path, layout="vsqs" if layout == "native" else "native", wait=1.0
+        )
     shutil.rmtree(place)
 
 

@@ -6,11 +6,11 @@ import stat
 import time
 
 import pytest
-from kit import drain, files
+from support.kit import drain, files
 
 import dirqueue
 from dirqueue import LayoutError, LeaseLost, Queue, Unsupported
-from dirqueue.layouts.schema import Schema, read_table, write_table
+from dirqueue.layouts.dirq.schema import Schema, read_table, write_table
 
 OLD = time.time() - 10_000
 

@@ -9,8 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
-from dirqueue import fs
-from dirqueue.layouts.native import batch, pins
+from dirqueue.disk import fs
+from dirqueue.layouts.native import pins, staged
 from dirqueue.spark import stream_sink, stream_source
 from dirqueue.spark.source import DefaultSource
 
@@ -85,21 +85,21 @@ def on_create(at):
         real(name, *args, **kwargs)
 
     fs.create = create
-    batch.fs.create = create
+    staged.fs.create = create
 
 
 def around_record(*, before):
-    real = batch._record
+    real = staged._record
 
-    def record(home, identity, name):
+    def record(directory, identity, name):
         if name and before:
             kill_everything()
-        done = real(home, identity, name)
+        done = real(directory, identity, name)
         if name and not before:
             kill_everything()
         return done
 
-    batch._record = record
+    staged._record = record
 
 
 def around_commit(*, before):

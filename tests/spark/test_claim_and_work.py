@@ -1,8 +1,8 @@
 """Claiming a batch for a block, and executors as workers."""
 
 import pytest
-from kit import drain
-from patience import until
+from support.kit import drain
+from support.patience import until
 
 import dirqueue.spark
 from dirqueue import LeaseLost, Queue, QueueNotFound, Reject, SettingsError
@@ -19,7 +19,7 @@ def test_a_claimed_batch_is_acknowledged_at_the_end_of_the_block(spark, queue_di
         assert drain(queue) == [b"8", b"9"]
         assert frame.count() == 8
     assert queue.stats().total == 0
-    assert pins.consumers(queue._layout.home) == []
+    assert pins.consumers(queue._layout.directory) == []
 
 
 def test_an_exception_gives_the_batch_back(spark, queue_dir):
@@ -45,21 +45,21 @@ def test_a_batch_that_was_given_to_others_cannot_be_acknowledged(spark, queue_di
     queue.put(b"1")
 
     def give_away():
-        (consumer,) = pins.consumers(queue._layout.home)
-        pins.Pins(queue._layout.home, queue.settings, consumer).release(1)
+        (consumer,) = pins.consumers(queue._layout.directory)
+        pins.Pins(queue._layout.directory, queue.settings, consumer).release(1)
 
     with pytest.raises(LeaseLost), dirqueue.spark.claim(spark, queue_dir):
         give_away()
     assert drain(queue) == [b"1"]
 
 
-def signs_of_life(home, times):
+def signs_of_life(directory, times):
     """Return a condition that comes true when the one consumer has given so many signs of life from now on."""
     seen = set()
 
     def enough():
-        (consumer,) = pins.consumers(home)
-        seen.add(pins.owner(home, consumer).until)
+        (consumer,) = pins.consumers(directory)
+        seen.add(pins.owner(directory, consumer).until)
         return len(seen) > times
 
     return enough
@@ -74,7 +74,7 @@ def test_a_claim_is_renewed_while_the_job_is_longer_than_its_lease(spark, queue_
     queue = Queue(queue_dir, margin=40.0)  # a stalled machine is not what is tried here
     queue.put_many([b"1", b"2"])
     with dirqueue.spark.claim(spark, queue_dir, timeout=0.4) as frame:
-        enough = signs_of_life(queue._layout.home, FOUR_LEASES)
+        enough = signs_of_life(queue._layout.directory, FOUR_LEASES)
         until(lambda: (queue.purge().released == 0) and enough(), "signs of life")
         assert frame.count() == 2
         assert drain(queue) == []
@@ -88,7 +88,7 @@ def test_a_stream_renews_its_claims_while_a_batch_is_longer_than_its_lease(spark
     queue.put_many([b"1", b"2"])
 
     def handle(frame, _):
-        enough = signs_of_life(queue._layout.home, FOUR_LEASES)
+        enough = signs_of_life(queue._layout.directory, FOUR_LEASES)
         until(lambda: (queue.purge().released == 0) and enough(), "signs of life")
         seen.extend(bytes(row.value) for row in frame.collect())
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit import drain, files
+from support.kit import drain, files
 
 from dirqueue import Queue
 

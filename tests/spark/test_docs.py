@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs.test_examples import ROOT, SHELL, blocks
+from project.test_examples import ROOT, SHELL, blocks
 
 PAGE = ROOT / "docs" / "howto" / "spark.md"
 

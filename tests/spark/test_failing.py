@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from kit import files
 from spark.restricted import Restricted
+from support.kit import files
 
 from dirqueue import Queue
 

@@ -1,7 +1,7 @@
 """Spark on an imitation of HDFS behind fuse, mounted twice: no links, old attributes, late closes."""
 
 import pytest
-from batches import hdfsfs
+from lab import hdfsfs
 
 import dirqueue.spark
 from dirqueue import Queue

@@ -7,7 +7,7 @@ import time
 import xml.dom.minidom
 
 import pytest
-from kit import drain as take
+from support.kit import drain as take
 
 import dirqueue.spark
 from dirqueue import Queue, QueueNotFound, SettingsError
@@ -105,7 +105,7 @@ def test_dead_messages_are_replayed_by_a_condition(spark, queue_dir):
 
 def test_the_command_runs_the_jobs(spark, tmp_path, capsys, monkeypatch):
     """`dirqueue spark JOB` uses the running session here, and its exit status says what came of it."""
-    from dirqueue.cli import main
+    from dirqueue.__main__ import main
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.csv").write_text("id,name\n1,a\n2,b\n")
@@ -125,7 +125,7 @@ def test_the_command_runs_the_jobs(spark, tmp_path, capsys, monkeypatch):
 
 def test_every_job_tells_how_far_it_is_and_what_it_did(spark, tmp_path, capsys, monkeypatch):
     """Progress on stderr while it runs, a line of counts on stdout at the end."""
-    from dirqueue.cli import main
+    from dirqueue.__main__ import main
 
     def run(*words):
         assert main(["spark", words[0], "--progress", *words[1:]]) == 0

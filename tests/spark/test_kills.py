@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit import drain
+from support.kit import drain
 
 from dirqueue import Queue
 

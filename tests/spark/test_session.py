@@ -11,17 +11,17 @@ import dirqueue.spark
 from dirqueue.spark import java
 
 
-def fake_java(home, version, *, module):
+def fake_java(directory, version, *, module):
     """Make a `java` that says what a real one of that version says."""
-    (home / "bin").mkdir(parents=True)
-    program = home / "bin" / "java"
+    (directory / "bin").mkdir(parents=True)
+    program = directory / "bin" / "java"
     modules = f"java.base@{version}" + (f"\n{java.MODULE}@{version}" if module else "")
     program.write_text(
         f'#!/bin/sh\ncase "$1" in\n-version) echo \'openjdk version "{version}.0.1"\' >&2;;\n'
         f"--list-modules) echo '{modules}';;\n*) echo \"$@\";;\nesac\n"
     )
     program.chmod(0o755)
-    return str(home)
+    return str(directory)
 
 
 def test_the_session_runs_without_any_java_installed(spark):
@@ -45,18 +45,18 @@ def test_the_workers_run_this_python(spark):
 @pytest.mark.parametrize("version", java.VERSIONS)
 def test_a_usable_java_of_the_machine_is_taken_as_it_is(tmp_path, monkeypatch, version):
     """A whole JDK that JAVA_HOME names needs no launcher."""
-    home = fake_java(tmp_path / "jdk", version, module=True)
-    monkeypatch.setenv("JAVA_HOME", home)
-    assert java.find_java() == home
+    directory = fake_java(tmp_path / "jdk", version, module=True)
+    monkeypatch.setenv("JAVA_HOME", directory)
+    assert java.find_java() == directory
 
 
 def test_a_java_without_the_module_gets_a_launcher(tmp_path, monkeypatch):
     """The launcher drops that one argument and passes on all others, spaces and all."""
-    home = fake_java(tmp_path / "jre with space", 21, module=False)
-    monkeypatch.setenv("JAVA_HOME", home)
+    directory = fake_java(tmp_path / "jre with space", 21, module=False)
+    monkeypatch.setenv("JAVA_HOME", directory)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found = java.find_java()
-    assert found != home
+    assert found != directory
     launcher = os.path.join(found, "bin", "java")
     assert os.stat(launcher).st_mode & stat.S_IXUSR
     words = ["-cp", "a b", f"--add-modules={java.MODULE}", "--add-modules=other", ""]

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from kit import drain, files
+from support.kit import drain, files
 
 from dirqueue import Queue
 

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from kit import drain, files
-from patience import until
 from pyspark.sql import functions as f
+from support.kit import drain, files
+from support.patience import until
 
 from dirqueue import Queue
 

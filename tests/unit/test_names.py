@@ -6,9 +6,11 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit import PATIENCE, in_child
+from support.kit import PATIENCE, in_child
 
-from dirqueue import InvalidId, SettingsError, names
+from dirqueue import InvalidId, SettingsError, settings
+from dirqueue.disk import identity
+from dirqueue.layouts.native import names
 
 ids = st.one_of(
     st.integers(10**12, 10**13 - 1), st.integers(10**15, 10**16 - 1), st.integers(10**24, 10**34 - 1)
@@ -56,15 +58,15 @@ def test_nothing_close_to_a_name_slips_through(text):
         assert names.parse(text + "/") is None
 
 
-@given(id=ids, priority=st.integers(1, names.MAX_PRIORITY))
+@given(id=ids, priority=st.integers(1, settings.MAX_PRIORITY))
 def test_a_priority_goes_in_and_comes_out(id, priority):
     """with_priority and priority_of agree; the time stays."""
-    if len(id) < names.ID_DIGITS:
+    if len(id) < identity.ID_DIGITS:
         return
     changed = names.with_priority(id, priority)
     assert names.priority_of(changed) == priority
     assert names.micros_of(changed) == names.micros_of(id)
-    assert names.order_key(changed) == (priority, id[-names.ID_DIGITS :])
+    assert names.order_key(changed) == (priority, id[-identity.ID_DIGITS :])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_an_id_that_cannot_be(wrong):
 def test_a_priority_that_cannot_be(wrong):
     """A whole number from 1 to 999,999,999."""
     with pytest.raises(SettingsError):
-        names.check_priority(wrong)
+        settings.check_priority(wrong)
 
 
 def test_ids_increase_and_never_repeat():
@@ -89,26 +91,26 @@ def test_ids_increase_and_never_repeat():
     made = [[] for _ in range(4)]
 
     def make(into):
-        into.extend(names.new_id() for _ in range(25_000))
+        into.extend(identity.new_id() for _ in range(25_000))
 
     threads = [threading.Thread(target=make, args=(into,)) for into in made]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    child = in_child(lambda: [names.new_id() for _ in range(1000)])
+    child = in_child(lambda: [identity.new_id() for _ in range(1000)])
     for each in (*made, child):
         assert each == sorted(each)
     every = [id for each in (*made, child) for id in each]
     assert len(every) == 101_000
     assert len(set(every)) == len(every)
-    assert all(len(id) == names.ID_DIGITS for id in every)
+    assert all(len(id) == identity.ID_DIGITS for id in every)
 
 
 def test_ids_increase_when_the_clock_does_not(monkeypatch):
     """A clock set back, or never set, makes no id twice and none that cannot be read."""
-    monkeypatch.setattr(names.time, "time_ns", lambda: 5_000)
-    made = [names.new_id() for _ in range(100)]
+    monkeypatch.setattr(identity.time, "time_ns", lambda: 5_000)
+    made = [identity.new_id() for _ in range(100)]
     assert made == sorted(set(made))
     assert all(names.parse(id) for id in made)
 
@@ -118,14 +120,14 @@ def test_tokens_never_repeat():
     made = [[] for _ in range(4)]
 
     def make(into):
-        into.extend(names.new_token() for _ in range(50_000))
+        into.extend(identity.new_token() for _ in range(50_000))
 
     threads = [threading.Thread(target=make, args=(into,)) for into in made]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    child = in_child(lambda: [names.new_token() for _ in range(1000)])
+    child = in_child(lambda: [identity.new_token() for _ in range(1000)])
     every = [token for each in (*made, child) for token in each]
     assert len(set(every)) == len(every) == 201_000
-    assert names.parse(f"{names.new_id()}.1600000000000000.1.{every[0]}").token == every[0]
+    assert names.parse(f"{identity.new_id()}.1600000000000000.1.{every[0]}").token == every[0]

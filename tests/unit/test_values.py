@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dirqueue
-from dirqueue import codecs, errors, fs, mounts, names, settings
-from dirqueue.clock import Clock
+from dirqueue import codecs, errors, settings
+from dirqueue.disk import fs, mount
+from dirqueue.disk.clock import Clock
+from dirqueue.disk.mount import Mount
+from dirqueue.layouts.native import names
 
 ERRORS = [
     errors.Empty("t", path="p"), errors.Full("t", path="p"),
@@ -134,7 +137,7 @@ def test_a_clock_that_was_never_set_makes_names_that_can_be_read(tmp_path, monke
 )
 def test_what_is_not_known_to_be_local_is_remote(fstype, remote):
     """A lost reply is possible wherever there is a network."""
-    assert mounts.Mount(fstype).remote is remote
+    assert mount.Mount(fstype).remote is remote
 
 
 def test_a_mount_that_cannot_rename_without_replacing_links(tmp_path, monkeypatch):
@@ -146,7 +149,7 @@ def test_a_mount_that_cannot_rename_without_replacing_links(tmp_path, monkeypatc
 
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        mount = mounts.Mount("ext4")
+        mount = Mount("ext4")
         monkeypatch.setattr(fs, "rename_noreplace", cannot)
         (tmp_path / "a.new").write_bytes(b"a")
         mount.publish("a.new", "a", fd)

@@ -6,7 +6,7 @@ import sys
 import textwrap
 
 import pytest
-from patience import until
+from support.patience import until
 
 import dirqueue
 

@@ -6,10 +6,11 @@ import os
 import threading
 
 import pytest
-from patience import until
+from support.patience import until
 
 import dirqueue
-from dirqueue import Worker, fs
+from dirqueue import Worker
+from dirqueue.disk import fs
 from dirqueue.worker import events, slot
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

@@ -6,11 +6,12 @@ import threading
 import time
 
 import pytest
-from patience import until
+from support.patience import until
 
 import dirqueue
-from dirqueue import Worker, fs
-from dirqueue.worker import Cancelled, keeper
+from dirqueue import Worker
+from dirqueue.disk import fs
+from dirqueue.worker import Cancelled, watchdog
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -172,7 +173,7 @@ def test_a_time_limit_stops_the_handler_and_counts(queue, way):
 
 def test_a_handler_that_cannot_be_stopped_loses_its_message_all_the_same(queue, monkeypatch):
     """One long C call does not see the cancellation; the message is given to others and not committed later."""
-    monkeypatch.setattr(keeper, "GRACE", 0.1)
+    monkeypatch.setattr(watchdog, "GRACE", 0.1)
     go, events = threading.Event(), []
     queue.put(b"one")
     hooks = {"stuck": events.append, "retried": events.append, "acked": events.append}

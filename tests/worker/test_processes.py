@@ -7,11 +7,11 @@ import signal
 import threading
 
 import pytest
-from patience import until
+from support.patience import until
 
 import dirqueue
 from dirqueue import Worker
-from dirqueue.worker import process
+from dirqueue.worker import processes
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -23,8 +23,8 @@ def _no_core_files(monkeypatch):
 
     before = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, before[1]))
-    monkeypatch.setattr(process, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(process, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(processes, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(processes, "LONGEST_PAUSE", 0.05)
     yield
     resource.setrlimit(resource.RLIMIT_CORE, before)
 

@@ -5,7 +5,7 @@ import signal
 import socket
 
 import pytest
-from patience import until
+from support.patience import until
 
 import dirqueue
 
@@ -206,7 +206,7 @@ def test_a_watchdog_meant_for_another_process_is_not_fed(program, queue, tmp_pat
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(40)
         env = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}
-        worker = program("print('every', dirqueue.worker.notify.Notifier().every)", **env)
+        worker = program("print('every', dirqueue.worker.systemd.Notifier().every)", **env)
         assert worker.ends() == 0
     assert "every None" in worker.said()
 

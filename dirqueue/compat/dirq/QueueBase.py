@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Self
 
-from dirqueue import fs
 from dirqueue.compat.dirq.Exceptions import QueueError
-from dirqueue.home import Home
-from dirqueue.layouts import dirq_names
-from dirqueue.layouts.dirq_store import Store
+from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
+from dirqueue.layouts.dirq import names
+from dirqueue.layouts.dirq.store import Store
 
 
 class QueueBase:
@@ -34,7 +34,7 @@ class QueueBase:
             raise TypeError("'rndhex' should be integer")
         self.path = os.fsdecode(path)
         self.umask = umask
-        self.rndhex = int(dirq_names.digit(rndhex), 16)
+        self.rndhex = int(names.digit(rndhex), 16)
         #: What the cursor has yet to look into, and to return.
         self.dirs: deque[str] = deque()
         self.elts: deque[str] = deque()
@@ -43,18 +43,18 @@ class QueueBase:
     def _open(self, store: Store) -> None:
         """Make the queue's directory and look who it is."""
         self._store = store
-        store.home.lend()
+        store.directory.lend()
         store.make()
-        facts = fs.fstat(store.home.fd)
+        facts = fs.fstat(store.directory.fd)
         self.id = f"{facts.st_dev}:{facts.st_ino}"
 
-    def _home(self) -> Home:
-        return Home(self.path)
+    def _directory(self) -> Directory:
+        return Directory(self.path)
 
     def __del__(self) -> None:
         store = getattr(self, "_store", None)
         if store is not None:
-            store.home.close()
+            store.directory.close()
 
     # --- names ---------------------------------------------------------------------------------------------
 
@@ -99,9 +99,9 @@ class QueueBase:
         """Return another object for the same queue, at the same place of its walk."""
         other = copy.copy(self)
         other._store = copy.copy(self._store)
-        other._store.home = self._home()
-        other._store.home.lend()
-        other._store.home.make()
+        other._store.directory = self._directory()
+        other._store.directory.lend()
+        other._store.directory.make()
         other.dirs, other.elts, other._tokens = deque(self.dirs), deque(self.elts), {}
         return other
 
@@ -119,7 +119,7 @@ class QueueBase:
         """Say that an element is still in use."""
         path = self._checked(ename)
         try:
-            fs.utime(path, dir_fd=self._store.home.fd, follow_symlinks=False)
+            fs.utime(path, dir_fd=self._store.directory.fd, follow_symlinks=False)
         except OSError as error:
             raise OSError(
                 error.errno, f"cannot utime({path}, None): {os.strerror(error.errno or 0)}"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn, Self
 
-from dirqueue import fs
 from dirqueue.compat.dirq.QueueBase import QueueBase
+from dirqueue.disk import fs
 
 
 class QueueNull(QueueBase):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from dirqueue.compat.dirq.Exceptions import QueueError
 from dirqueue.compat.dirq.QueueBase import QueueBase
-from dirqueue.layouts.dirq_names import ELEMENT_LENGTH
+from dirqueue.layouts.dirq.names import ELEMENT_LENGTH
 
 Pair = tuple[QueueBase, str]
 

@@ -5,11 +5,11 @@ Layer: edges.  What is on disk: layouts/simple_store.py.
 
 from __future__ import annotations
 
-from dirqueue import fs
 from dirqueue.compat.dirq.Exceptions import NotLockedError
 from dirqueue.compat.dirq.QueueBase import QueueBase, refused
-from dirqueue.layouts.dirq_names import LOCK, TEMPORARY
-from dirqueue.layouts.simple_store import SimpleStore
+from dirqueue.disk import fs
+from dirqueue.layouts.dirq.names import LOCK, TEMPORARY
+from dirqueue.layouts.dirq.simple_store import SimpleStore
 
 TEMPORARY_SUFFIX = TEMPORARY
 LOCKED_SUFFIX = LOCK
@@ -47,7 +47,7 @@ class QueueSimple(QueueBase):
         self.granularity = granularity
         self._open(
             SimpleStore(
-                self._home(), sync=sync, granularity=granularity, digit=f"{self.rndhex:x}", umask=umask
+                self._directory(), sync=sync, granularity=granularity, digit=f"{self.rndhex:x}", umask=umask
             )
         )
 
@@ -67,7 +67,7 @@ class QueueSimple(QueueBase):
 
     def get(self, name: str) -> bytes:
         """Return the data of a locked element."""
-        return fs.read_file(self._checked(name) + LOCK, self._store.home.fd, SHORT)
+        return fs.read_file(self._checked(name) + LOCK, self._store.directory.fd, SHORT)
 
     get_ref = get
 
@@ -81,7 +81,7 @@ class QueueSimple(QueueBase):
         if time_ns is None:
             if permissive:
                 return False
-            raise refused(name, there=fs.exists(name, self._store.home.fd))
+            raise refused(name, there=fs.exists(name, self._store.directory.fd))
         self._tokens[name] = str(time_ns)
         return True
 
@@ -101,7 +101,7 @@ class QueueSimple(QueueBase):
             raise NotLockedError(f"cannot remove {name}: it is gone")
         if self._store.sync:
             try:
-                self._store.home.sync(name.rpartition("/")[0] or ".")
+                self._store.directory.sync(name.rpartition("/")[0] or ".")
             except FileNotFoundError:
                 pass  # the emptied directory was purged
 

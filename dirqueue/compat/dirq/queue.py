@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dirqueue import fs
 from dirqueue.compat.dirq.Exceptions import NotLockedError, QueueError, QueueLockError
 from dirqueue.compat.dirq.QueueBase import QueueBase, refused
 from dirqueue.compat.dirq.QueueSet import QueueSet
-from dirqueue.layouts.dirq_names import NAME
-from dirqueue.layouts.normal_store import OBSOLETE, TEMPORARY, NormalStore
-from dirqueue.layouts.schema import LOCKED, Schema
+from dirqueue.disk import fs
+from dirqueue.layouts.dirq.names import NAME
+from dirqueue.layouts.dirq.normal_store import OBSOLETE, TEMPORARY, NormalStore
+from dirqueue.layouts.dirq.schema import LOCKED, Schema
 
 TEMPORARY_DIRECTORY = TEMPORARY
 OBSOLETE_DIRECTORY = OBSOLETE
@@ -57,7 +57,9 @@ class Queue(QueueBase):
             raise QueueError(str(error)) from None
         self.type: dict[str, str] = dict(self._schema.types) if self._schema else {}
         self.mandatory = dict.fromkeys(self._schema.mandatory, True) if self._schema else {}
-        store = NormalStore(self._home(), sync=sync, maxelts=maxelts, digit=f"{self.rndhex:x}", umask=umask)
+        store = NormalStore(
+            self._directory(), sync=sync, maxelts=maxelts, digit=f"{self.rndhex:x}", umask=umask
+        )
         store.keys = tuple(self.type)
         self._open(store)
 
@@ -89,7 +91,7 @@ class Queue(QueueBase):
             return True
         if permissive:
             return False
-        raise refused(ename, there=fs.exists(ename, self._store.home.fd))
+        raise refused(ename, there=fs.exists(ename, self._store.directory.fd))
 
     def unlock(self, ename: str, permissive: bool = False) -> bool:
         """Unlock an element; False with permissive=True, or an OSError, if it is not locked (by us) any more."""
@@ -130,7 +132,7 @@ class Queue(QueueBase):
             raise NotLockedError(f"cannot remove {ename}: it is gone")
         if self._store.sync:
             try:
-                self._store.home.sync(ename[:8])
+                self._store.directory.sync(ename[:8])
             except FileNotFoundError:
                 pass  # the emptied directory was purged
         if left:

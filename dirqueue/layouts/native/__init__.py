@@ -1,5 +1,5 @@
 """The native layout; `layout.py` is where to start."""
 
-from .layout import Native
+from dirqueue.layouts.native.layout import Native
 
 __all__ = ["Native"]

@@ -15,24 +15,24 @@ import os
 import time
 from typing import NamedTuple
 
-from dirqueue import fs, names
-from dirqueue.clock import seconds
-from dirqueue.home import Home
-from dirqueue.names import (
+from dirqueue.disk import fs
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import Directory
+from dirqueue.disk.identity import ID_DIGITS
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import (
     ACKED,
     CONTAINERS,
     DELAYED,
     ERROR_NEW,
-    ID_DIGITS,
     LEASED,
     NEW,
     READY,
     SLICE,
     STAGING,
 )
+from dirqueue.layouts.native.publish import SLICE_SECONDS
 from dirqueue.settings import Settings
-
-from .publish import SLICE_SECONDS
 
 #: A snapshot is good for this long, or this many times what it took to make, whichever is longer.
 FRESH_SECONDS = 0.2
@@ -77,8 +77,8 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Only `row` may be used without its layout's lock."""
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        self._home = home
+    def __init__(self, directory: Directory, settings: Settings) -> None:
+        self._directory = directory
         self._margin = seconds(settings.margin)
         self._order = settings.order
         #: What a crash left and is stale by its id: (directory, names), for the layout to remove in passing.
@@ -99,7 +99,7 @@ class Cursor:
 
     def fill(self, now: int) -> bool:
         """Make `run` the names to try next; False if there is nothing to claim."""
-        if self._home.arrived and self._try_arrived(now):
+        if self._directory.arrived and self._try_arrived(now):
             return True
         while True:
             if now < self.expires:
@@ -118,7 +118,7 @@ class Cursor:
 
     def _try_arrived(self, now: int) -> bool:
         """Nothing was there before this one came and ended our wait: try it before anything is listed."""
-        name, self._home.arrived = self._home.arrived.removesuffix(".new"), ""
+        name, self._directory.arrived = self._directory.arrived.removesuffix(".new"), ""
         if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
             return False
         self.row = ("", [name])
@@ -202,7 +202,7 @@ class Cursor:
         id, _, kind = name.rpartition("/")[2].partition(".")
         if kind == SLICE and now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
             return
-        if fs.remove_directory(name, self._home.fd) and "/" in name:
+        if fs.remove_directory(name, self._directory.fd) and "/" in name:
             self._remove(name.rpartition("/")[0] + "/", now)
 
     # --- listings ------------------------------------------------------------------------------------------
@@ -216,12 +216,12 @@ class Cursor:
         self._skipped = False
         self.soonest = NEVER
         view = self._list("", now)
-        if view.bare and self._home.removed():
-            raise FileNotFoundError(errno.ENOENT, "the queue was removed", self._home.path)
+        if view.bare and self._directory.removed():
+            raise FileNotFoundError(errno.ENOENT, "the queue was removed", self._directory.path)
         self.soonest = view.soonest
         self._segments = self._row(view)
         self._containers = bool(view.containers)
-        self._home.inner = sorted(view.containers)[-WATCHED:]
+        self._directory.inner = sorted(view.containers)[-WATCHED:]
         self.row = ("", [])
         took = time.monotonic() - began
         self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
@@ -276,7 +276,7 @@ class Cursor:
         others: list[names.Name] = []
         bare = True
         last = ""
-        with fs.entries(prefix or ".", self._home.fd) as found:
+        with fs.entries(prefix or ".", self._directory.fd) as found:
             while True:
                 strange: list[os.DirEntry[str]] = []
                 chunk = [
@@ -330,13 +330,13 @@ class Cursor:
 
     def _mtime(self, name: str) -> int:
         """Return when a directory last changed; -1 if nobody can know (NFS: attributes are cached)."""
-        if self._home.mount.remote:
+        if self._directory.mount.remote:
             return -1
         try:
             if name == ".":
-                facts = fs.fstat(self._home.fd)
+                facts = fs.fstat(self._directory.fd)
                 return facts.st_mtime_ns if facts.st_nlink else -1
-            return fs.stat(name, dir_fd=self._home.fd).st_mtime_ns
+            return fs.stat(name, dir_fd=self._directory.fd).st_mtime_ns
         except OSError:
             return -1
 

@@ -15,21 +15,21 @@ import time
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from dirqueue import fs, names
-from dirqueue.clock import seconds
+from dirqueue.disk import fs
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import Directory
+from dirqueue.disk.fs import CHUNK, READ
+from dirqueue.disk.identity import ID_DIGITS, PROCESS, new_token
 from dirqueue.errors import LeaseLost, QueueError, access_error
-from dirqueue.fs import CHUNK, READ
-from dirqueue.home import Home
 from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.native import inspect, names
+from dirqueue.layouts.native.amend import Looker
+from dirqueue.layouts.native.cursor import NEVER, Cursor
+from dirqueue.layouts.native.inspect import DEAD
+from dirqueue.layouts.native.names import LEASED, Name, parse
+from dirqueue.layouts.native.publish import Publisher
 from dirqueue.message import Entry
-from dirqueue.names import ID_DIGITS, LEASED, PROCESS, Name, new_token, parse
 from dirqueue.settings import Settings
-
-from . import scan
-from .cursor import NEVER, Cursor
-from .look import Looker
-from .publish import Publisher
-from .scan import DEAD
 
 #: How many snapshots one claim may use up before it says that there is nothing for it.
 LOOKS = 50
@@ -43,11 +43,11 @@ class Native(Looker):
     name: ClassVar[str] = "native"
     lacks: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        self.home = home
+    def __init__(self, directory: Directory, settings: Settings) -> None:
+        self.directory = directory
         self.settings = settings
-        self._publisher = Publisher(home, settings)
-        self._cursor = Cursor(home, settings)
+        self._publisher = Publisher(directory, settings)
+        self._cursor = Cursor(directory, settings)
         self._lock = threading.RLock()  # a signal handler may get while we do
         self._made: set[str] = set()
         # Bound once: these are looked at for every message.
@@ -91,10 +91,10 @@ class Native(Looker):
 
     def claim(self, seconds_: float) -> Held | None:
         """Take the next message for so many seconds; None if there is none."""
-        home, cursor = self.home, self._cursor
-        if home.fd < 0 and not home.find():
+        directory, cursor = self.directory, self._cursor
+        if directory.fd < 0 and not directory.find():
             return None
-        fd, clock = home.fd, home.clock
+        fd, clock = directory.fd, directory.clock
         here = time.time_ns()
         # clock.now(), without the call
         now = here // 1000 + clock.offset if clock.since <= here < clock.till else clock.now()
@@ -149,14 +149,14 @@ class Native(Looker):
                 except FileNotFoundError:
                     # The whole queue was removed; there may be another one at its path by now.
                     self._cursor.stale()
-                    found = self.home.reopen() and self._cursor.fill(now)
+                    found = self.directory.reopen() and self._cursor.fill(now)
                 if self._cursor.leftovers:
                     self._tidy()
             return found
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise access_error(self.home.path, "list", error) from error
+            raise access_error(self.directory.path, "list", error) from error
 
     def _spent(self, prefix: str, name: str, now: int) -> Name | None:
         """Return a message that was delivered or delayed before, this delivery counted; None if it was the last."""
@@ -173,7 +173,7 @@ class Native(Looker):
         try:
             for _ in range(RENEWALS):
                 self.renew(held, seconds_)
-                if self.home.clock.now() + int(seconds_ * 500_000) <= held.ends:
+                if self.directory.clock.now() + int(seconds_ * 500_000) <= held.ends:
                     break  # else stopped again
         except LeaseLost:
             return False  # all of it was over, and somebody has taken the message
@@ -186,16 +186,16 @@ class Native(Looker):
     def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
         """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
         if error.errno in (errno.ENOENT, errno.ESTALE):
-            return self.home.mount.remote and fs.exists(place, self.home.fd)
+            return self.directory.mount.remote and fs.exists(place, self.directory.fd)
         try:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.home.drop_ballast():
-                fs.move(src, place, self.home.fd)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.directory.drop_ballast():
+                fs.move(src, place, self.directory.fd)
                 return True
         except FileNotFoundError:
             return False
         except OSError as again:
             error = again
-        raise access_error(self.home.path, "claim from", error) from error
+        raise access_error(self.directory.path, "claim from", error) from error
 
     def _unreadable(self, held: Held, error: OSError) -> None:
         """A claimed file that cannot be read must not come back for ever: it counts as a failure."""
@@ -209,7 +209,7 @@ class Native(Looker):
     def _set_aside(self, held: Held, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR):
             self.release(held)  # our trouble, not the message's
-            raise access_error(self.home.path, "read from", error) from error
+            raise access_error(self.directory.path, "read from", error) from error
         reason = f"cannot be read: {os.strerror(error.errno or 0)}"
         try:
             if 0 < self.settings.max_attempts <= held.attempts or error.errno == errno.ELOOP:
@@ -231,45 +231,45 @@ class Native(Looker):
         except FileNotFoundError:
             self._missed()
         except OSError as error:
-            raise access_error(self.home.path, "bury a message of", error) from error
+            raise access_error(self.directory.path, "bury a message of", error) from error
 
     def wakes_in(self) -> float | None:
         """Return the seconds until the next known lease ends or delay is over."""
         soonest = self._cursor.soonest
-        if soonest == NEVER or self.home.fd < 0:
+        if soonest == NEVER or self.directory.fd < 0:
             return None
-        return max(0.0, (soonest - self.home.clock.now()) / 1_000_000)
+        return max(0.0, (soonest - self.directory.clock.now()) / 1_000_000)
 
     def ack(self, held: Held) -> None:
         """The work is done: remove the exact name we hold."""
-        home = self.home
-        if home.fd < 0:
-            home.need()
+        directory = self.directory
+        if directory.fd < 0:
+            directory.need()
         try:
             if self._keep_done:
                 self._to_done(held)
-            elif home.mount.remote:
+            elif directory.mount.remote:
                 # NFS: a repeated unlink says ENOENT, and so does a lost lease; a rename to a name of ours can tell.
                 gone = f"{held.place}.ack"
-                fs.move(held.place, gone, home.fd)
-                fs.discard(gone, home.fd)
+                fs.move(held.place, gone, directory.fd)
+                fs.discard(gone, directory.fd)
             else:
-                fs.unlink(held.place, dir_fd=home.fd)
+                fs.unlink(held.place, dir_fd=directory.fd)
         except OSError as error:
             raise self._lost(error, held, "ack") from error
         if held.attempts > 1:
-            fs.discard(self._note(held.place, held.id), home.fd)
+            fs.discard(self._note(held.place, held.id), directory.fd)
         if self._sync:
             try:
-                self.home.sync(held.place.rpartition("/")[0] or ".")
+                self.directory.sync(held.place.rpartition("/")[0] or ".")
             except FileNotFoundError:
                 pass  # the emptied directory is gone with its names, and whoever removed it synced nothing we need
             except OSError as error:
-                raise access_error(self.home.path, "make durable an ack in", error) from error
+                raise access_error(self.directory.path, "make durable an ack in", error) from error
 
     def renew(self, held: Held, seconds_: float) -> None:
         """Hold on for so many seconds from now, under a new name."""
-        until = max(self.home.clock.now() + seconds(seconds_), held.ends + 1)
+        until = max(self.directory.clock.now() + seconds(seconds_), held.ends + 1)
         prefix = held.place[: held.place.rfind("/") + 1]
         place = f"{prefix}{held.id}.{until}.{held.attempts}.{new_token()}"
         self._end(held, place, "renew")
@@ -280,13 +280,13 @@ class Native(Looker):
         # Whoever lost the lease must not touch the note beside it; the rename below says so.
         if error is not None and self._is_there(held):
             self._write_note(self._note(held.place, held.id), error, held.leased)
-        until = self.home.clock.now() + seconds(delay)
+        until = self.directory.clock.now() + seconds(delay)
         prefix = held.place[: held.place.rfind("/") + 1]
         self._end(held, f"{prefix}{held.id}.{until}.{held.attempts}", "retry")
 
     def _is_there(self, held: Held) -> bool:
         try:
-            return fs.exists(held.place, self.home.fd)
+            return fs.exists(held.place, self.directory.fd)
         except OSError:
             return False  # the rename will meet the same and say it
 
@@ -295,14 +295,14 @@ class Native(Looker):
         prefix = held.place[: held.place.rfind("/") + 1]
         counted = held.attempts - 1
         # NFS: the proof of a lost reply is a name that nobody else can make, and others can make ID.
-        plain = not counted and not self.home.mount.remote
-        name = held.id if plain else f"{held.id}.{self.home.clock.now()}.{counted}"
+        plain = not counted and not self.directory.mount.remote
+        name = held.id if plain else f"{held.id}.{self.directory.clock.now()}.{counted}"
         self._end(held, prefix + name, "release")
 
     def bury(self, held: Held, reason: str) -> None:
         """Move it to dead/ with the reason."""
         try:
-            self._to_dead(held, reason, self.home.clock.now())
+            self._to_dead(held, reason, self.directory.clock.now())
         except QueueError:
             raise
         except OSError as error:
@@ -325,12 +325,12 @@ class Native(Looker):
 
     def hold(self, handle: str) -> Held:
         """Take over a lease that this or another process holds, by its exact name."""
-        return scan.held(self.home, handle)
+        return inspect.held(self.directory, handle)
 
     def _end(self, held: Held, place: str, doing: str) -> None:
         """Rename the exact name we hold."""
         try:
-            self.home.move(held.place, place)
+            self.directory.move(held.place, place)
         except OSError as error:
             if not self._given_back(error, held, doing):
                 raise self._lost(error, held, doing) from error
@@ -338,18 +338,18 @@ class Native(Looker):
 
     def _given_back(self, error: OSError, held: Held, doing: str) -> bool:
         """NFS: a lost reply, and the next consumer was quick. Nobody else can have taken a lease that is live."""
-        gone = error.errno == errno.ENOENT and self.home.mount.remote and doing != "renew"
-        return gone and self.home.clock.now() < held.ends
+        gone = error.errno == errno.ENOENT and self.directory.mount.remote and doing != "renew"
+        return gone and self.directory.clock.now() < held.ends
 
     def _lost(self, error: OSError, held: Held, doing: str) -> Exception:
         if error.errno in (errno.ENOENT, errno.ESTALE):
             return lost(held, doing)
-        return access_error(self.home.path, f"{doing} a message of", error)
+        return access_error(self.directory.path, f"{doing} a message of", error)
 
     # --- dead and done -------------------------------------------------------------------------------------
 
     def _to_dead(self, held: Held, reason: str | None, now: int) -> None:
-        if not fs.exists(held.place, self.home.fd):
+        if not fs.exists(held.place, self.directory.fd):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), held.place)
         self._make_room(DEAD)
         note = f"{DEAD}/{held.id}.{names.ERROR}"
@@ -358,31 +358,31 @@ class Native(Looker):
         else:
             self._carry_note(self._note(held.place, held.id), note)
         self._into(DEAD, held, now)
-        fs.discard(self._note(held.place, held.id), self.home.fd)
+        fs.discard(self._note(held.place, held.id), self.directory.fd)
         self._sync_both(held.place, DEAD)
 
     # --- making and cleaning ------------------------------------------------------------------------------------------
 
     def create(self) -> None:
         """Make the directory."""
-        self.home.make()
+        self.directory.make()
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""
-        from . import tidy
+        from dirqueue.layouts.native import purge
 
-        return tidy.purge(self, progress)
+        return purge.purge(self, progress)
 
     def _tidy(self) -> None:
         """Remove a few leftovers that a listing came upon: cron's purge is a comfort, not a need."""
-        from . import tidy
+        from dirqueue.layouts.native import purge
 
         while self._cursor.leftovers:
-            tidy.leftovers(self, *self._cursor.leftovers.pop())
+            purge.leftovers(self, *self._cursor.leftovers.pop())
 
     def close(self) -> None:
         """Let go of the directory."""
-        self.home.close()
+        self.directory.close()
 
 
 def _spans(lease: float) -> tuple[int, int]:

@@ -19,17 +19,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from dirqueue import fs, names
-from dirqueue.clock import seconds
+from dirqueue.disk import fs
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import Directory
+from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
-from dirqueue.home import Home
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import BATCH, DELAYED, LEASED, PART, READY, Name
+from dirqueue.layouts.native.publish import SLICE_SIZE, remove_tree
+from dirqueue.layouts.native.staged import SPARK
+from dirqueue.layouts.native.supply import Supply
 from dirqueue.message import Entry
-from dirqueue.names import BATCH, DELAYED, LEASED, PART, READY, TIME_DIGITS, UNIQUE_DIGITS, Name
 from dirqueue.settings import Settings
-
-from .batch import SPARK
-from .publish import SLICE_SIZE, remove_tree
-from .supply import Supply
 
 PINS = f"{SPARK}/pins"
 OWNER = "owner"
@@ -52,10 +53,10 @@ class Limit(NamedTuple):
 class Pins:
     """The lots of one consumer in one queue. One process at a time speaks for a consumer."""
 
-    def __init__(self, home: Home, settings: Settings, consumer: str) -> None:
+    def __init__(self, directory: Directory, settings: Settings, consumer: str) -> None:
         if not _CONSUMER.fullmatch(consumer):
             raise SettingsError(f"{consumer!r:.60} cannot name a consumer: letters, digits, _ and - only")
-        self.home = home
+        self.directory = directory
         self.settings = settings
         self.consumer = consumer
         self.base = f"{PINS}/{consumer}"
@@ -64,37 +65,37 @@ class Pins:
 
     def register(self, timeout: float, *, keep: bool = False, **about: Any) -> None:
         """Make the consumer known: its lots go back to the queue after `timeout` seconds without beat()."""
-        home, directories = self.home, (SPARK, PINS, self.base)
-        home.make()
+        directory, directories = self.directory, (SPARK, PINS, self.base)
+        directory.make()
         try:
             for each in directories:
-                fs.make_directory(each, home.fd)
+                fs.make_directory(each, directory.fd)
             text = json.dumps({"timeout": timeout, "keep": keep, **about}).encode()
-            fs.replace_file(f"{self.base}/{OWNER}", text, home.fd, sync=self.settings.sync)
+            fs.replace_file(f"{self.base}/{OWNER}", text, directory.fd, sync=self.settings.sync)
             self._sync(".", *directories)
         except OSError as error:
-            raise access_error(home.path, "pin messages of", error) from error
+            raise access_error(directory.path, "pin messages of", error) from error
 
     def known(self) -> bool:
         """Whether the consumer is registered and was not given up."""
-        return self.home.find() and fs.exists(f"{self.base}/{OWNER}", self.home.fd)
+        return self.directory.find() and fs.exists(f"{self.base}/{OWNER}", self.directory.fd)
 
     def beat(self) -> None:
         """Give a sign of life; LeaseLost if the lots were given back already."""
         try:
-            fs.utime(f"{self.base}/{OWNER}", dir_fd=self.home.fd)
+            fs.utime(f"{self.base}/{OWNER}", dir_fd=self.directory.fd)
         except FileNotFoundError:
             raise self._lost("renew") from None
         except OSError as error:
-            raise access_error(self.home.path, "renew the pinned messages of", error) from error
+            raise access_error(self.directory.path, "renew the pinned messages of", error) from error
 
     def forget(self) -> None:
         """Take the consumer off the list, if it holds nothing."""
         found = self.names()
         if all(name in NOTES for name in found):
             for name in found:
-                fs.discard(f"{self.base}/{name}", self.home.fd)
-            fs.remove_directory(self.base, self.home.fd)
+                fs.discard(f"{self.base}/{name}", self.directory.fd)
+            fs.remove_directory(self.base, self.directory.fd)
 
     # --- lots ----------------------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class Pins:
     def names(self) -> list[str]:
         """Return all that lies in the consumer's directory."""
         try:
-            return [entry.name for entry in fs.listing(self.base, self.home.fd)]
+            return [entry.name for entry in fs.listing(self.base, self.directory.fd)]
         except FileNotFoundError:
             return []
 
@@ -119,24 +120,24 @@ class Pins:
         progress: Callable[[], None] | None = None,
     ) -> int:
         """Move messages into a lot of at least `pieces` parts (if it can be) and seal it; how many they are."""
-        home = self.home
+        directory = self.directory
         new = f"{self.base}/{lot}.new"
         try:
             self.give_back(f"{lot}.new")  # CRASH: of an earlier try
-            fs.mkdir(new, fs.DIR_MODE, dir_fd=home.fd)
+            fs.mkdir(new, fs.DIR_MODE, dir_fd=directory.fd)
             count = self._fill(new, waiting, limit, pieces, progress or (lambda: None))
             if not count:
-                remove_tree(new, home.fd)
+                remove_tree(new, directory.fd)
                 return 0
             if self.settings.sync:
                 self._flush(new)
-            fs.move(new, f"{self.base}/{lot}", home.fd)
+            fs.move(new, f"{self.base}/{lot}", directory.fd)
             self._sync(self.base)
             return count
         except FileNotFoundError:
             raise self._lost("pin more messages for") from None
         except OSError as error:
-            raise access_error(home.path, "pin messages of", error) from error
+            raise access_error(directory.path, "pin messages of", error) from error
 
     def _fill(
         self,
@@ -174,13 +175,13 @@ class Pins:
         """Move names into parts; how many were still there."""
         if not chunk:
             return 0
-        fd, each, moves = self.home.fd, -(-len(chunk) // pieces), []
+        fd, each, moves = self.directory.fd, -(-len(chunk) // pieces), []
         for start in range(0, len(chunk), each):
             some = chunk[start : start + each]
             part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
             fs.mkdir(part, fs.DIR_MODE, dir_fd=fd)
             moves += [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in some]
-        if not self.home.mount.remote:
+        if not self.directory.mount.remote:
             return sum(self._move(src, dst) for src, dst in moves)
         from concurrent.futures import ThreadPoolExecutor
 
@@ -188,19 +189,19 @@ class Pins:
             return sum(pool.map(lambda move: self._move(*move), moves))
 
     def _move(self, src: str, dst: str) -> bool:
-        fd = self.home.fd
+        fd = self.directory.fd
         try:
             fs.rename(src, dst, src_dir_fd=fd, dst_dir_fd=fd)
         except FileNotFoundError:
             # RACE: somebody claimed it first. NFS: or it was us, and the reply was lost.
-            return self.home.mount.remote and fs.exists(dst, fd)
+            return self.directory.mount.remote and fs.exists(dst, fd)
         return True
 
     def parts(self, lot: int) -> list[str]:
         """Return the directories of a sealed lot, in order; LeaseLost if it is not there."""
         path = f"{self.base}/{lot}"
         try:
-            found = [names.parse(entry.name) for entry in fs.listing(path, self.home.fd)]
+            found = [names.parse(entry.name) for entry in fs.listing(path, self.directory.fd)]
         except FileNotFoundError:
             raise self._lost("read") from None
         kept = [name for name in found if name is not None and name.kind == PART]
@@ -209,11 +210,11 @@ class Pins:
     def ack(self, lot: int, *, keep: bool = False) -> int:
         """Remove a lot for good, or keep its messages in done/; how many. LeaseLost if it was given back."""
         try:
-            fs.move(f"{self.base}/{lot}", f"{self.base}/{lot}.ack", self.home.fd)
+            fs.move(f"{self.base}/{lot}", f"{self.base}/{lot}.ack", self.directory.fd)
         except FileNotFoundError:
             raise self._lost("ack") from None
         except OSError as error:
-            raise access_error(self.home.path, "ack messages of", error) from error
+            raise access_error(self.directory.path, "ack messages of", error) from error
         self._sync(self.base)
         return self.finish(f"{lot}.ack", keep=keep)
 
@@ -232,19 +233,19 @@ class Pins:
         """Remove an acknowledged lot, or move its messages to done/; how many."""
         path = f"{self.base}/{name}"
         if not keep:
-            return remove_tree(path, self.home.fd)
-        from .scan import DONE
+            return remove_tree(path, self.directory.fd)
+        from dirqueue.layouts.native.inspect import DONE
 
-        home, count = self.home, 0
-        fs.make_directory(DONE, home.fd)
-        leased = int(fs.mtime_of(path, home.fd) * 1_000_000_000)
-        for part, each in _contents(home, path):
+        directory, count = self.directory, 0
+        fs.make_directory(DONE, directory.fd)
+        leased = int(fs.mtime_of(path, directory.fd) * 1_000_000_000)
+        for part, each in _contents(directory, path):
             place = f"{path}/{part}/{each.text}"
-            fs.utime(place, ns=(leased, leased), dir_fd=home.fd, follow_symlinks=False)
-            fs.move(place, f"{DONE}/{each.id}.{home.clock.now()}.{each.attempts + 1}", home.fd)
+            fs.utime(place, ns=(leased, leased), dir_fd=directory.fd, follow_symlinks=False)
+            fs.move(place, f"{DONE}/{each.id}.{directory.clock.now()}.{each.attempts + 1}", directory.fd)
             count += 1
         self._sync(DONE)
-        remove_tree(path, home.fd)
+        remove_tree(path, directory.fd)
         return count
 
     def release(self, lot: int) -> bool:
@@ -253,40 +254,40 @@ class Pins:
 
     def give_back(self, name: str) -> bool:
         """Make a lot, sealed or not, a batch of the queue again by one rename; False if it holds nothing."""
-        home = self.home
+        directory = self.directory
         path = f"{self.base}/{name}"
         try:
-            ids = [each.id for _, each in _contents(home, path)]
+            ids = [each.id for _, each in _contents(directory, path)]
             if not ids:
-                remove_tree(path, home.fd)
+                remove_tree(path, directory.fd)
                 return False
             first = min(ids, key=names.order_key)
             lead = str(names.priority_of(first) or "")
             when = f"{names.micros_of(first)}"[:TIME_DIGITS]
             unique = f"{random.randrange(10**UNIQUE_DIGITS):0{UNIQUE_DIGITS}d}"  # noqa: S311 - a name, no secret
-            fs.move(path, f"{lead}{when}{unique}.{BATCH}", home.fd)
+            fs.move(path, f"{lead}{when}{unique}.{BATCH}", directory.fd)
             self._sync(".")
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise access_error(home.path, "release messages of", error) from error
+            raise access_error(directory.path, "release messages of", error) from error
         return True
 
     # --- helpers -------------------------------------------------------------------------------------------
 
     def _flush(self, path: str) -> None:
-        if self.home.mount.syncfs:
-            return fs.syncfs(self.home.fd)
-        parts = [f"{path}/{entry.name}" for entry in fs.listing(path, self.home.fd)]
+        if self.directory.mount.syncfs:
+            return fs.syncfs(self.directory.fd)
+        parts = [f"{path}/{entry.name}" for entry in fs.listing(path, self.directory.fd)]
         return self._sync(*parts, path, ".")
 
     def _sync(self, *directories: str) -> None:
         for each in directories if self.settings.sync else ():
-            self.home.sync(each)
+            self.directory.sync(each)
 
     def _lost(self, doing: str) -> LeaseLost:
         return LeaseLost(
-            f"cannot {doing} the consumer {self.consumer} of {self.home.path!r}: it gave no sign of life for its "
+            f"cannot {doing} the consumer {self.consumer} of {self.directory.path!r}: it gave no sign of life for its "
             f"timeout and its messages went back to the queue, or they were removed",
             message_id="",
             token=self.consumer,
@@ -302,11 +303,11 @@ def _unclaimed(text: str) -> str:
     return f"{name.id}.{name.until}.{name.attempts}"
 
 
-def _contents(home: Home, path: str) -> Iterator[tuple[str, Name]]:
+def _contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
     """Yield (part, message) of a lot."""
-    for part in list(fs.listing(path, home.fd)):
+    for part in list(fs.listing(path, directory.fd)):
         if part.is_dir(follow_symlinks=False):
-            for entry in list(fs.listing(f"{path}/{part.name}", home.fd)):
+            for entry in list(fs.listing(f"{path}/{part.name}", directory.fd)):
                 name = names.parse(entry.name)
                 if name is not None and name.kind in (READY, DELAYED):
                     yield part.name, name
@@ -315,10 +316,10 @@ def _contents(home: Home, path: str) -> Iterator[tuple[str, Name]]:
 # --- seen from outside -------------------------------------------------------------------------------------
 
 
-def consumers(home: Home) -> list[str]:
+def consumers(directory: Directory) -> list[str]:
     """Return the names of those who pin here."""
     try:
-        found = [entry.name for entry in fs.listing(PINS, home.fd)]
+        found = [entry.name for entry in fs.listing(PINS, directory.fd)]
     except FileNotFoundError:
         return []
     return sorted(name for name in found if _CONSUMER.fullmatch(name))
@@ -333,17 +334,17 @@ class Owner(NamedTuple):
     keep: bool
 
 
-def owner(home: Home, consumer: str) -> Owner | None:
+def owner(directory: Directory, consumer: str) -> Owner | None:
     """Return what is known of a consumer; None if nobody can know, and then it is never given up."""
     base = f"{PINS}/{consumer}"
     try:
-        about = json.loads(fs.read_file(f"{base}/{OWNER}", home.fd))
-        touched = fs.mtime_of(f"{base}/{OWNER}", home.fd)
+        about = json.loads(fs.read_file(f"{base}/{OWNER}", directory.fd))
+        touched = fs.mtime_of(f"{base}/{OWNER}", directory.fd)
         return Owner(seconds(touched) + seconds(float(about["timeout"])), bool(about.get("keep")))
     except FileNotFoundError:
-        if not fs.exists(base, home.fd):
+        if not fs.exists(base, directory.fd):
             return None
-        return Owner(seconds(fs.mtime_of(base, home.fd) + OWNERLESS_SECONDS), keep=False)
+        return Owner(seconds(fs.mtime_of(base, directory.fd) + OWNERLESS_SECONDS), keep=False)
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
         return None  # somebody else's hand was in it
 
@@ -354,39 +355,39 @@ def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
     return Entry(name.id, LEASED, prefix + name.text, put, until, name.attempts + 1, consumer, priority)
 
 
-def entries(home: Home) -> Iterator[Entry]:
+def entries(directory: Directory) -> Iterator[Entry]:
     """Yield the pinned messages: they are leased, their token is the consumer."""
-    for consumer in consumers(home):
-        known = owner(home, consumer)
+    for consumer in consumers(directory):
+        known = owner(directory, consumer)
         until = known.until if known else 0
         base = f"{PINS}/{consumer}"
         try:
-            lots = [e.name for e in fs.listing(base, home.fd) if _LOT.fullmatch(e.name)]
+            lots = [e.name for e in fs.listing(base, directory.fd) if _LOT.fullmatch(e.name)]
             for lot in lots:
                 if lot.endswith(".ack"):
                     continue
-                for part, name in _contents(home, f"{base}/{lot}"):
+                for part, name in _contents(directory, f"{base}/{lot}"):
                     yield leased(name, f"{base}/{lot}/{part}/", until, consumer)
         except FileNotFoundError:
             continue
 
 
-def release_stale(home: Home, settings: Settings) -> int:
+def release_stale(directory: Directory, settings: Settings) -> int:
     """Give back the lots of consumers that are past their timeout; how many lots went back."""
     count = 0
-    now = home.clock.now() - seconds(settings.margin)
-    for consumer in consumers(home):
-        known = owner(home, consumer)
+    now = directory.clock.now() - seconds(settings.margin)
+    for consumer in consumers(directory):
+        known = owner(directory, consumer)
         if known is None or known.until >= now:
             continue
-        pins = Pins(home, settings, consumer)
+        pins = Pins(directory, settings, consumer)
         # First the owner's note: whoever is late learns it at the next beat, before it pins more.
         for note in NOTES:
-            fs.discard(f"{pins.base}/{note}", home.fd)
+            fs.discard(f"{pins.base}/{note}", directory.fd)
         for name in pins.names():
             if name.endswith(".ack"):
                 pins.finish(name, keep=known.keep)
             elif _LOT.fullmatch(name):
                 count += pins.give_back(name)
-        fs.remove_directory(pins.base, home.fd)
+        fs.remove_directory(pins.base, directory.fd)
     return count

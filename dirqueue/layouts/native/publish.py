@@ -15,12 +15,13 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 
-from dirqueue import fs
-from dirqueue.clock import seconds
+from dirqueue.disk import fs
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import Directory
+from dirqueue.disk.fs import CREATE, FILE_MODE
+from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS, UNIQUE_DIGITS, new_id
 from dirqueue.errors import MessageTooLarge, QueueError, SettingsError, access_error
-from dirqueue.fs import CREATE, FILE_MODE
-from dirqueue.home import Home
-from dirqueue.names import BATCH, ID_DIGITS, PART, SLICE, STAGING, TIME_DIGITS, UNIQUE_DIGITS, new_id
+from dirqueue.layouts.native.names import BATCH, PART, SLICE, STAGING
 from dirqueue.settings import Settings
 
 #: Messages in one directory of a deep queue, and the seconds for which producers share one.
@@ -52,8 +53,8 @@ class Slice:
 class Publisher:
     """The producing half of the native layout."""
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        self._home = home
+    def __init__(self, directory: Directory, settings: Settings) -> None:
+        self._directory = directory
         self._settings = settings
         self._durable = settings.sync  # bound once: looked at for every message
         self._look_in = 0
@@ -63,9 +64,9 @@ class Publisher:
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         """Write one message and make it visible."""
-        home = self._home
-        if home.fd < 0:
-            home.make()
+        directory = self._directory
+        if directory.fd < 0:
+            directory.make()
         sync = self._durable
         for _ in range(TRIES):
             id = new_id()
@@ -80,19 +81,19 @@ class Publisher:
                 elif self._deep or self._look_in < 0:
                     prefix = self._slice(id, priority)
                 new = f"{prefix}{id}.new"
-                fs.fill(fs.open(new, CREATE, FILE_MODE, dir_fd=home.fd), new, data, home.fd, sync)
+                fs.fill(fs.open(new, CREATE, FILE_MODE, dir_fd=directory.fd), new, data, directory.fd, sync)
             except FileNotFoundError:
                 self._remake(priority)
                 continue
             except FileExistsError:
                 continue  # NFS: created, reply lost, asked again; purge will take the leftover
             except OSError as error:
-                raise access_error(home.path, "put to", error) from error
+                raise access_error(directory.path, "put to", error) from error
             visible = f"{prefix}{id}{self._suffix(delay)}" if delay else prefix + id
             try:
-                if home.mount.remote:
+                if directory.mount.remote:
                     self._settle(new, len(data))
-                home.mount.publish(new, visible, home.fd)
+                directory.mount.publish(new, visible, directory.fd)
             except OSError as error:
                 if not self._shown_anyway(error, new):
                     continue
@@ -107,38 +108,38 @@ class Publisher:
         if isinstance(error, FileNotFoundError):
             # NFS: nobody takes an ID.new away this soon. It was published, the reply was lost, and by the time of
             # the second try a consumer had claimed it. To put it again would be to put it twice.
-            return self._home.mount.remote
-        fs.discard(new, self._home.fd)
+            return self._directory.mount.remote
+        fs.discard(new, self._directory.fd)
         if isinstance(error, FileExistsError):
             return False
-        raise access_error(self._home.path, "put to", error) from error
+        raise access_error(self._directory.path, "put to", error) from error
 
-    def _sync(self, directory: str, visible: str) -> None:
+    def _sync(self, folder: str, visible: str) -> None:
         """Make the new name durable; if that fails the put failed, and the message goes unless it was taken."""
         try:
-            self._home.sync(directory)
+            self._directory.sync(folder)
         except OSError as error:
-            fs.discard(visible, self._home.fd)
-            raise access_error(self._home.path, "put to", error) from error
+            fs.discard(visible, self._directory.fd)
+            raise access_error(self._directory.path, "put to", error) from error
 
     def _settle(self, new: str, size: int) -> None:
         """Wait until the closed file has its full length for everybody (HDFS closes in its own time)."""
         deadline = time.monotonic() + SETTLE_SECONDS
-        while fs.served_size(new, self._home.fd) != size:
+        while fs.served_size(new, self._directory.fd) != size:
             if time.monotonic() > deadline:
                 raise OSError(errno.EIO, f"{new} did not reach its length in {SETTLE_SECONDS:g} s")
             time.sleep(0.01)
 
     def _suffix(self, delay: float) -> str:
-        return f".{self._home.clock.now() + seconds(delay)}.0" if delay else ""
+        return f".{self._directory.clock.now() + seconds(delay)}.0" if delay else ""
 
     def _remake(self, priority: int | None) -> None:
         """Somebody removed the directory we were about to write to: an emptied slice, or the whole queue."""
         if self._slices.pop(priority, None) is None:
-            self._home.remake()
+            self._directory.remake()
 
     def _gone(self) -> QueueError:
-        path = self._home.path
+        path = self._directory.path
         text = f"cannot put to {path!r}: it is removed as fast as it is made, or its names are taken"
         return QueueError(text, path=path)
 
@@ -151,9 +152,9 @@ class Publisher:
         directory each. Its id is the second's start, unless something of ours is later than that already: then
         it is our own, so that one producer's messages stay in order.
         """
-        bare, home = id[-ID_DIGITS:], self._home
+        bare, directory = id[-ID_DIGITS:], self._directory
         self._look_in = LOOK_EVERY
-        self._deep = fs.fstat(home.fd).st_size > DEEP * home.mount.name_bytes
+        self._deep = fs.fstat(directory.fd).st_size > DEEP * directory.mount.name_bytes
         if not self._deep:
             self._slices.clear()
             return ""
@@ -164,9 +165,9 @@ class Publisher:
         before = "" if priority is None else str(priority)
         end = f"{before}{start + seconds(SLICE_SECONDS)}"
         slice = self._slices[priority] = Slice(before + first, end)
-        fs.make_directory(slice.prefix, home.fd)
+        fs.make_directory(slice.prefix, directory.fd)
         if self._settings.sync:
-            home.sync()  # whoever made it may not have come to this yet
+            directory.sync()  # whoever made it may not have come to this yet
         return slice.prefix
 
     # --- batches -------------------------------------------------------------------------------------------
@@ -177,29 +178,29 @@ class Publisher:
         first = list(itertools.islice(bodies, FLUSH_ALL + 1))
         if len(first) < 2:
             return [self.put(body, delay, priority) for body in first]
-        home = self._home
-        home.make()
+        directory = self._directory
+        directory.make()
         batch = new_id() if priority is None else f"{priority}{new_id()}"
         staging = f"{batch}.{STAGING}"
         try:
             self._make_staging(staging)
-            flush_all = self._settings.sync and home.mount.syncfs and len(first) > FLUSH_ALL
+            flush_all = self._settings.sync and directory.mount.syncfs and len(first) > FLUSH_ALL
             every = itertools.chain(first, bodies)
             ids = self._stage(staging, every, self._suffix(delay), priority, flush_all=flush_all)
             # CRASH: until this rename nothing is visible; after it everything is.
-            fs.move(staging, f"{batch}.{BATCH}", home.fd)
+            fs.move(staging, f"{batch}.{BATCH}", directory.fd)
         except OSError as error:
-            remove_tree(staging, home.fd)
-            raise access_error(home.path, "put to", error) from error
+            remove_tree(staging, directory.fd)
+            raise access_error(directory.path, "put to", error) from error
         except BaseException:
-            remove_tree(staging, home.fd)
+            remove_tree(staging, directory.fd)
             raise
         if self._settings.sync:
             try:
-                home.sync()
+                directory.sync()
             except OSError as error:
-                remove_tree(f"{batch}.{BATCH}", home.fd)
-                raise access_error(home.path, "put to", error) from error
+                remove_tree(f"{batch}.{BATCH}", directory.fd)
+                raise access_error(directory.path, "put to", error) from error
         self._latest = ids[-1]
         return ids
 
@@ -207,72 +208,72 @@ class Publisher:
         for _ in range(TRIES):
             try:
                 # NFS: "exists" is a lost reply, the name is ours alone.
-                fs.make_directory(staging, self._home.fd)
+                fs.make_directory(staging, self._directory.fd)
                 return
             except FileNotFoundError:
-                self._home.remake()
+                self._directory.remake()
         raise self._gone()
 
     def _write(self, name: str, body: bytes, *, sync: bool) -> None:
         """Write a file in a staging directory of ours, where nobody else makes any."""
         for _ in range(TRIES):
             try:
-                return fs.create(name, body, self._home.fd, sync=sync)
+                return fs.create(name, body, self._directory.fd, sync=sync)
             except FileExistsError:
                 # NFS: made, reply lost, asked again. Left there it would be an empty message of the batch.
-                fs.discard(name, self._home.fd)
+                fs.discard(name, self._directory.fd)
         raise self._gone()
 
     def _stage(
         self, staging: str, bodies: Iterator[bytes], suffix: str, priority: int | None, *, flush_all: bool
     ) -> list[str]:
         """Fill a staging directory; the first SLICE_SIZE lie in it, the others in parts of that size."""
-        home = self._home
+        directory = self._directory
         ids: list[str] = []
         places = [staging]
         for body in bodies:
             id = new_id() if priority is None else f"{priority}{new_id()}"
             if ids and len(ids) % SLICE_SIZE == 0:
                 places.append(f"{staging}/{id}.{PART}")
-                fs.make_directory(places[-1], home.fd)
+                fs.make_directory(places[-1], directory.fd)
             name = f"{places[-1]}/{id}{suffix}"
             self._write(name, body, sync=self._settings.sync and not flush_all)
-            if home.mount.remote:
+            if directory.mount.remote:
                 self._settle(name, len(body))
             ids.append(id)
         if flush_all:
-            fs.syncfs(home.fd)
+            fs.syncfs(directory.fd)
         elif self._settings.sync:
             for place in reversed(places):
-                home.sync(place)
+                directory.sync(place)
         return ids
 
     # --- a file moved in -----------------------------------------------------------------------------------
 
     def put_path(self, path: str, delay: float, priority: int | None, *, link: bool = False) -> str:
         """Give a file a name in the queue, without a copy: moved in, or with `link` as a second name."""
-        home = self._home
+        directory = self._directory
         source = os.path.abspath(path)
         self._check_file(source, link=link)
-        home.make()
+        directory.make()
         for _ in range(TRIES):
             id = new_id() if priority is None else f"{priority}{new_id()}"
             try:
                 # Straight to its visible name: as ID.new it would be purged, and it is somebody's only copy.
                 visible = id + self._suffix(delay)
                 if link:
-                    fs.link(source, visible, dst_dir_fd=home.fd, follow_symlinks=False)
+                    fs.link(source, visible, dst_dir_fd=directory.fd, follow_symlinks=False)
                 else:
-                    home.mount.publish(source, visible, home.fd)
+                    directory.mount.publish(source, visible, directory.fd)
             except FileExistsError:
                 continue
             except OSError as error:
-                raise access_error(path, f"put into {home.path!r} the file", error) from error
+                raise access_error(path, f"put into {directory.path!r} the file", error) from error
             if self._settings.sync:
                 try:
-                    home.sync()
+                    directory.sync()
                 except OSError as error:
-                    raise access_error(home.path, "make durable a put to", error) from error
+                    raise access_error(directory.path, "make durable a put to", error) from error
             self._latest = id
             return id
         raise self._gone()

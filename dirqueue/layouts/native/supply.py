@@ -9,20 +9,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from dirqueue import fs, names
-from dirqueue.clock import seconds
-from dirqueue.home import Home
-from dirqueue.names import CONTAINERS, DELAYED, LEASED, READY, SLICE, Name
+from dirqueue.disk import fs
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import Directory
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import CONTAINERS, DELAYED, LEASED, READY, SLICE, Name
+from dirqueue.layouts.native.publish import SLICE_SECONDS
 from dirqueue.settings import Settings
-
-from .publish import SLICE_SECONDS
 
 
 class Supply:
     """An iterator over (directory, name) that takes back what was not wanted yet."""
 
-    def __init__(self, home: Home, found: Iterator[tuple[str, str]]) -> None:
-        self._home = home
+    def __init__(self, directory: Directory, found: Iterator[tuple[str, str]]) -> None:
+        self._directory = directory
         self._found = found
         self._back: list[tuple[str, str]] = []
 
@@ -33,7 +33,7 @@ class Supply:
     def size(self, item: tuple[str, str]) -> int:
         """Return the length of its body; -1 if it is gone."""
         try:
-            return fs.size_of("".join(item), self._home.fd)
+            return fs.size_of("".join(item), self._directory.fd)
         except FileNotFoundError:
             return -1
 
@@ -42,21 +42,21 @@ class Supply:
         self._back.append(item)
 
 
-def claimable(home: Home, settings: Settings) -> Supply:
+def claimable(directory: Directory, settings: Settings) -> Supply:
     """List the queue now; return what can be claimed, in the queue's order.
 
     Directories are listed when their turn comes, and removed when they turn out to be empty.
     """
-    if not home.find():
-        return Supply(home, iter(()))
-    now = home.clock.now()
-    return Supply(home, _walk(home, settings, "", _list(home, settings, "", now), now))
+    if not directory.find():
+        return Supply(directory, iter(()))
+    now = directory.clock.now()
+    return Supply(directory, _walk(directory, settings, "", _list(directory, settings, "", now), now))
 
 
-def _list(home: Home, settings: Settings, prefix: str, now: int) -> list[Name]:
+def _list(directory: Directory, settings: Settings, prefix: str, now: int) -> list[Name]:
     """Return what is claimable in one directory, and the directories in it, in order."""
     found: list[Name] = []
-    for entry in fs.listing(prefix or ".", home.fd):
+    for entry in fs.listing(prefix or ".", directory.fd):
         name = names.parse(entry.name)
         if name is None:
             continue
@@ -72,7 +72,7 @@ def _list(home: Home, settings: Settings, prefix: str, now: int) -> list[Name]:
 
 
 def _walk(
-    home: Home, settings: Settings, prefix: str, found: list[Name], now: int
+    directory: Directory, settings: Settings, prefix: str, found: list[Name], now: int
 ) -> Iterator[tuple[str, str]]:
     for name in found:
         if name.kind not in CONTAINERS:
@@ -80,12 +80,12 @@ def _walk(
             continue
         inner = f"{prefix}{name.text}/"
         try:
-            yield from _walk(home, settings, inner, _list(home, settings, inner, now), now)
+            yield from _walk(directory, settings, inner, _list(directory, settings, inner, now), now)
         except (FileNotFoundError, NotADirectoryError):
             continue
         # Producers may still append to a young slice.
         if name.kind != SLICE or now >= names.micros_of(name.id) + seconds(2 * SLICE_SECONDS):
-            fs.remove_directory(inner[:-1], home.fd)
+            fs.remove_directory(inner[:-1], directory.fd)
 
 
 def _due(name: Name, settings: Settings, now: int) -> bool:

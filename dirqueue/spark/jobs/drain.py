@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from dirqueue.errors import DirQueueError, SettingsError
-from dirqueue.spark.opening import local, open_queue
+from dirqueue.spark.options import local, open_queue
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")
 #: The body as text; files of text hold the body alone.

@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from dirqueue.errors import SettingsError
-from dirqueue.spark.opening import local, open_queue
-
-from .progress import Progress, followed
+from dirqueue.spark.jobs.progress import Progress, followed
+from dirqueue.spark.options import local, open_queue
 
 PUT = ("value", "priority", "delay")
 
@@ -71,9 +70,9 @@ def fill(
     path = local(queue)
     repeated = False
     if app is not None and version is not None:
-        from dirqueue.layouts.native import batch
+        from dirqueue.layouts.native import staged
 
-        repeated = batch.newest(open_queue(path, create=True).native.home, app) >= version
+        repeated = staged.newest(open_queue(path, create=True).native.directory, app) >= version
     seen = Observation("dirqueue-fill")
     writer = frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("dirqueue").mode("append")
     if app is not None and version is not None:

@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 from dirqueue.errors import DirQueueError
 from dirqueue.layouts.base import Purged
 from dirqueue.queue import Queue
-
-from .finding import find_queues, spread
-from .progress import Progress
+from dirqueue.spark.jobs.progress import Progress
+from dirqueue.spark.jobs.queues import find_queues, spread
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from dirqueue.spark.opening import local, open_queue
-
-from .progress import Progress, followed
+from dirqueue.spark.jobs.progress import Progress, followed
+from dirqueue.spark.options import local, open_queue
 
 COLUMNS = (
     "id string, value string, error string, attempts int, priority int, size long, enqueued_at timestamp, "

@@ -16,10 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dirqueue.errors import DirQueueError
-from dirqueue.spark.opening import open_queue
-
-from .finding import find_queues, spread
-from .progress import Progress
+from dirqueue.spark.jobs.progress import Progress
+from dirqueue.spark.jobs.queues import find_queues, spread
+from dirqueue.spark.options import open_queue
 
 STATES = ("ready", "delayed", "leased", "dead", "done")
 #: Reasons are told apart by so many characters of their first line.
@@ -87,7 +86,7 @@ class Report:
 
     def to_svg(self, limit: int = 30) -> str:
         """Return a chart of the fullest queues as an SVG image."""
-        from .chart import bars
+        from dirqueue.spark.jobs.chart import bars
 
         shown = self.lines[:limit]
         return bars(

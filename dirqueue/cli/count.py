@@ -1,0 +1,112 @@
+"""The verbs that count: stat, shape.
+
+Layer: edges.  Touches: nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from dirqueue.cli import output
+from dirqueue.cli.arguments import open_queue, path_of, seconds, table_option, verb, whole
+from dirqueue.cli.output import Exit
+from dirqueue.tools.shape import measure
+
+COLUMNS = (
+    "queue", "layout", "ready", "delayed", "leased", "expired", "dead", "done", "new", "foreign", "total",
+    "oldest_ready", "oldest_lease", "oldest_lease_token", "next_due",
+)  # fmt: skip
+TERMINAL_COLUMNS = (
+    "queue",
+    "ready",
+    "delayed",
+    "leased",
+    "expired",
+    "dead",
+    "done",
+    "oldest ready",
+    "lease ends",
+    "held by",
+    "next due",
+)
+
+
+def add(subparsers: Any) -> None:
+    """Add the verbs."""
+    parser = verb(
+        subparsers, "stat", stat, "count the messages of queues by state", queue=False, aliases=("stats",)
+    )
+    parser.add_argument("queues", metavar="QUEUE", nargs="+", help="the directory of a queue")
+    table_option(parser)
+
+    parser = verb(
+        subparsers,
+        "shape",
+        shape,
+        "show how old the messages are: an age histogram",
+        description="Each column counts the messages put less than so long ago, and not less than the column before; "
+        "the bounds double. A message's age is the time since it was put, whatever happened to it since.",
+        queue=False,
+    )
+    parser.add_argument("queues", metavar="QUEUE", nargs="+", help="the directory of a queue")
+    parser.add_argument(
+        "--by",
+        choices=("state", "attempts", "priority", "queue"),
+        default="state",
+        help="what a row is (state)",
+    )
+    parser.add_argument("--first", type=seconds, default=60.0, metavar="TIME", help="the first bound (1m)")
+    parser.add_argument("--buckets", type=whole, default=9, metavar="N", help="how many bounds (9)")
+    table_option(parser)
+
+
+def stat(args: argparse.Namespace) -> int:
+    """Count each queue."""
+    human = output.tabular(args)
+    rows = _counts(args.queues, human=human)
+    output.records(rows, TERMINAL_COLUMNS if human else COLUMNS, args)
+    return Exit.OK
+
+
+def _counts(queues: list[str], *, human: bool) -> Iterator[dict[str, Any]]:
+    for name in queues:
+        with open_queue(name) as queue:
+            stats = queue.stats()
+            row = {"queue": path_of(name), "layout": queue.layout} | stats.to_dict()
+        if human:
+            row["oldest ready"] = output.age(stats.oldest_ready)
+            row["lease ends"] = _ahead(stats.oldest_lease)
+            row["held by"] = stats.oldest_lease_token
+            row["next due"] = _ahead(stats.next_due)
+        yield row
+
+
+def _ahead(when: datetime | None) -> str:
+    if when is None:
+        return "-"
+    left = (when - datetime.now(UTC)).total_seconds()
+    return f"in {output.duration(left)}" if left > 0 else f"{output.duration(-left)} ago"
+
+
+def shape(args: argparse.Namespace) -> int:
+    """Show the ages."""
+    entries = []
+    for name in args.queues:
+        queue = open_queue(name)
+        entries.append((path_of(name), queue))
+    shaped = measure(entries, by=args.by, first=args.first, buckets=args.buckets)
+    if args.json:
+        for row in shaped.rows():
+            output.line(output.dumps(row))
+        return Exit.OK
+    bounds = [output.duration(bound) for bound in shaped.bounds]
+    columns = [args.by, "total", *bounds, f"{bounds[-1]}+"]
+    rows = (
+        {args.by: row[args.by], "total": row["total"]} | dict(zip(columns[2:], row["counts"], strict=True))
+        for row in shaped.rows()
+    )
+    output.records(rows, columns, args)
+    return Exit.OK

@@ -1,0 +1,49 @@
+"""All that follows from `get`: many messages at once, and one after the other.
+
+Layer: mechanisms.  Shared by a queue and a set of queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from dirqueue.errors import Empty
+from dirqueue.lease import Lease
+from dirqueue.settings import check_count
+
+T = TypeVar("T")
+
+
+class Consumer(Generic[T]):
+    """What one can get leases from."""
+
+    def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[T]:
+        """Claim the next message."""
+        raise NotImplementedError
+
+    def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
+        """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
+        check_count("n", n, 1)
+        leases = [self.get(timeout=timeout, lease=lease)]
+        while len(leases) < n:
+            try:
+                leases.append(self.get(timeout=0, lease=lease))
+            except Empty:
+                break
+        return leases
+
+    def consume(
+        self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
+    ) -> Iterator[Lease[T]]:
+        """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
+        if limit is not None:
+            check_count("limit", limit)
+        done = 0
+        while limit is None or done < limit:
+            try:
+                claimed = self.get(timeout=timeout, lease=lease)
+            except Empty:
+                return
+            done += 1
+            yield claimed

@@ -1,0 +1,161 @@
+"""The dirq-simple layout: `DIR/ELEMENT`, locked by a hard link, as QueueSimple and Directory::Queue::Simple write it.
+
+Layer: layouts.  Touches: see simple_store.py.  Invariant and crash: see dirq_layout.py.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import ClassVar
+
+from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
+from dirqueue.errors import MessageTooLarge, SettingsError
+from dirqueue.layouts.base import Held, lost
+from dirqueue.layouts.dirq import names
+from dirqueue.layouts.dirq.cursor import Cursor
+from dirqueue.layouts.dirq.layout import DirqLayout
+from dirqueue.layouts.dirq.simple_store import SECOND_NS, TRYING_NS, SimpleStore
+from dirqueue.layouts.dirq.store import GRACE
+from dirqueue.layouts.peer import moved_on
+from dirqueue.message import Entry
+from dirqueue.settings import Settings
+
+#: A claim does not touch a file that was written within this part of the lease: its lock is that much shorter.
+FRESH = 1 / 20
+
+
+class DirqSimple(DirqLayout):
+    """Elements are files."""
+
+    name: ClassVar[str] = "dirq-simple"
+
+    def __init__(self, directory: Directory, settings: Settings) -> None:
+        super().__init__(directory, settings)
+        self.store = self._locks = SimpleStore(
+            directory, sync=settings.sync, granularity=settings.granularity
+        )
+        self.store.grace = GRACE
+        self._fresh_ns = int(self._lease * FRESH) * 1000
+        self._cursor = Cursor(self.store, self.store.look, self._ends, settings.order)
+
+    def create(self) -> None:
+        super().create()
+        if not self.store.directories():
+            self.store.make_directory(names.folder(self.settings.granularity))
+
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
+        try:
+            name = self.store.add(data)
+        except OSError as error:
+            raise self._failed("put to", error) from error
+        if self.settings.order != "fifo":
+            self._cursor.refresh()
+        return name
+
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
+        try:
+            check_file(path, self.settings)
+            return self.store.add_path(path)
+        except OSError as error:
+            raise self._failed(f"put the file {path!r} into", error) from error
+
+    def _take(self, name: str, now: int, shift: int) -> Held | None:
+        stale = self._cursor.stale
+        if stale and name in stale:
+            stale.discard(name)
+            taken = self.store.steal(name, (now - self._honoured) * 1000, shift * 1000)
+        else:
+            taken = self.store.take(name, self._fresh_ns, shift * 1000)
+        if taken is None:
+            return None
+        time_ns = taken[0]
+        token = str(time_ns)
+        return Held(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, taken[1])
+
+    def ack(self, held: Held) -> None:
+        """As in dirq_layout.py, in one piece: it is done for every message."""
+        fd, name = self.directory.fd, held.id
+        if fd < 0:
+            super().ack(held)
+            return
+        lock = name + names.LOCK
+        try:
+            when = fs.stat(lock, dir_fd=fd, follow_symlinks=False).st_mtime_ns
+            if str(when) != held.token and when % SECOND_NS != TRYING_NS:
+                raise lost(held, "ack")
+            fs.unlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            raise lost(held, "ack") from None
+        except OSError as error:
+            raise self._failed("ack a message of", error) from error
+        try:
+            fs.unlink(lock, dir_fd=fd)
+        except OSError:
+            pass  # it is removed; a lock without an element is purged in time
+        if self.store.sync:
+            try:
+                self._sync(name)
+            except OSError as error:
+                raise self._failed("make durable an ack in", error) from error
+
+    def _ends(self, name: str) -> int:
+        """Return when a lock that is there may be taken over."""
+        when = self.store.locked_at(name)
+        return 0 if when is None else when + self._honoured
+
+    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
+        locked = {each.name[:-4] for each in found if each.name.endswith(names.LOCK)}
+        for each in found:
+            name, place = each.name, f"{where}/{each.name}"
+            bare, _, suffix = name.partition(".")
+            if not names.ELEMENT.fullmatch(bare) or not each.is_file(follow_symlinks=False):
+                yield Entry("", "foreign", place, 0)
+            elif name in locked:
+                yield self._seen(place)
+            elif name == bare:
+                yield Entry(place, "ready", place, names.micros(name))
+            elif suffix == "tmp":
+                yield Entry(place[:-4], "new", place, names.micros(bare))
+            elif suffix != "lck":
+                yield Entry("", "foreign", place, 0)
+
+    def cancel(self, entry: Entry) -> None:
+        self._unclaimed(entry)
+        self._open()
+        try:
+            if self.store.lock(entry.id, self._fresh_ns) is None:
+                raise moved_on(entry.id)
+            self.store.remove(entry.id)
+            if self.store.sync:
+                self._sync(entry.id)
+        except OSError as error:
+            raise self._failed("cancel a message of", error) from error
+
+
+def check_file(path: str, settings: Settings) -> None:
+    """Only a plain file becomes a message; it is durable afterwards, where that is asked for."""
+    fd = fs.open(path, fs.READ)
+    try:
+        facts = fs.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise SettingsError(f"{path!r} is not a regular file: put_path moves plain files only")
+        if facts.st_nlink != 1:
+            raise SettingsError(
+                f"{path!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
+            )
+        if 0 < settings.max_size < facts.st_size:
+            raise MessageTooLarge(
+                f"{path!r} has {facts.st_size} bytes; this queue takes at most max_size={settings.max_size}",
+                message_id="",
+                size=facts.st_size,
+                limit=settings.max_size,
+            )
+        if settings.sync:
+            fs.fsync(fd)
+    finally:
+        fs.close(fd)

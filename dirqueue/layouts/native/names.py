@@ -1,0 +1,108 @@
+"""The grammar of native names: what a file name says about a message.
+
+    ID                   ready                 ID.new            being written
+    ID.UNTIL.N           delayed               ID.error          why ID failed last (JSON)
+    ID.UNTIL.N.TOKEN     leased                ID.batch.new/     being staged
+    ID.UNTIL             leased, VSQS peer     ID.batch/ ID.slice/ ID.part/   directories of messages
+    ID.UNTIL.N.TOKEN.ack acknowledged, about to vanish (network filesystems only)
+
+Layer: pure values, no I/O.
+Invariant: what `parse` accepts, `Name.text` rebuilds letter for letter; nothing else ever becomes a path.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS
+from dirqueue.errors import InvalidId
+
+#: VSQS peers write bare times: microseconds (16 digits) or, to the letter of its document, milliseconds (13).
+VSQS_DIGITS = (13, 16)
+#: What the digits for deliveries can say; a message without a limit stays at it.
+MAX_ATTEMPTS = 999_999
+
+_ID = r"[1-9][0-9]{12}|[1-9][0-9]{15}|[1-9][0-9]{24,33}"
+_NAME = re.compile(
+    rf"({_ID})"
+    r"(?:\.([1-9][0-9]{12}|[1-9][0-9]{15})(?:\.(0|[1-9][0-9]{0,5})(?:\.([A-Za-z0-9_-]{1,100})(\.ack)?)?)?"
+    r"|\.(new|error|error\.new|batch|batch\.new|slice|part))?"
+)
+
+#: States in which a name alone says what the message is doing.
+READY, DELAYED, LEASED, ACKED = "ready", "delayed", "leased", "acked"
+#: Suffixes of everything else that is ours.
+NEW, ERROR, ERROR_NEW, BATCH, STAGING, SLICE, PART = (
+    "new",
+    "error",
+    "error.new",
+    "batch",
+    "batch.new",
+    "slice",
+    "part",
+)
+#: Directories that hold messages, as the last part of their name.
+CONTAINERS = frozenset((BATCH, SLICE, PART))
+
+
+class Name(NamedTuple):
+    """A parsed name. `kind` is a state (ready, delayed, leased, acked) or a suffix (new, batch, ...)."""
+
+    text: str
+    kind: str
+    id: str
+    until: int = 0
+    attempts: int = 0
+    token: str = ""
+
+
+def parse(text: str) -> Name | None:
+    """Return what the name says, or None if it is not one of ours."""
+    match = _NAME.fullmatch(text)
+    if match is None or not text.isascii():
+        return None
+    id, until, attempts, token, ack, suffix = match.groups()
+    if suffix:
+        return Name(text, suffix, id)
+    if until is None:
+        return Name(text, READY, id)
+    when = int(until) * (1000 if len(until) == VSQS_DIGITS[0] else 1)
+    if attempts is None:
+        # COMPAT: a literal VSQS peer holds this one; it counts nothing, but it did deliver once.
+        return Name(text, LEASED, id, when, 1)
+    kind = DELAYED if token is None else ACKED if ack else LEASED
+    return Name(text, kind, id, when, int(attempts), token or "")
+
+
+def check_id(text: object) -> str:
+    """Return the id if it is one; nothing else from outside may reach a path."""
+    if isinstance(text, str) and text.isascii() and re.fullmatch(_ID, text):
+        return text
+    shown = repr(text) if len(repr(text)) <= 60 else repr(text)[:57] + "..."
+    raise InvalidId(f"{shown} is not a message id: ids are the digits that put() returned", message_id=shown)
+
+
+def priority_of(id: str) -> int | None:
+    """Return the priority written in the id, if it has one."""
+    return int(id[:-ID_DIGITS]) if len(id) > ID_DIGITS else None
+
+
+def micros_of(id: str) -> int:
+    """Return when the message was put, in microseconds since the epoch."""
+    if len(id) == VSQS_DIGITS[0]:
+        return int(id) * 1000
+    return int(id[-ID_DIGITS:][:TIME_DIGITS])
+
+
+def order_key(id: str) -> tuple[int, str]:
+    """Sort key: by priority, then time, then the unique digits; ids of VSQS peers by their time."""
+    if len(id) <= ID_DIGITS:
+        return 0, id.ljust(ID_DIGITS, "0")
+    return int(id[:-ID_DIGITS]), id[-ID_DIGITS:]
+
+
+def with_priority(id: str, priority: int | None) -> str:
+    """Return the id with another priority and the same time and unique digits."""
+    tail = id[-ID_DIGITS:]
+    return tail if priority is None else f"{priority}{tail}"

@@ -1,0 +1,227 @@
+"""Removing what crashes and time have left behind.
+
+Layer: layouts.  Touches: stale ID.new, ID.batch.new/, notes without a message, emptied directories, old done and dead.
+Invariant: only names of ours, only by age (by the id's time and the file's own), never a message that waits.
+Crash: at any call; the next purge goes on. Two purges at once do no harm: each removal is of an exact name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dirqueue.disk import fs, identity
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.identity import ID_DIGITS
+from dirqueue.layouts.base import Purged
+from dirqueue.layouts.native import inspect, names, pins, staged
+from dirqueue.layouts.native.inspect import DEAD, DONE, TEMPORARY
+from dirqueue.layouts.native.names import (
+    ACKED,
+    CONTAINERS,
+    DELAYED,
+    ERROR,
+    ERROR_NEW,
+    LEASED,
+    NEW,
+    SLICE,
+    STAGING,
+    Name,
+)
+from dirqueue.layouts.native.publish import SLICE_SECONDS, remove_tree
+
+if TYPE_CHECKING:
+    from dirqueue.layouts.native.layout import Native
+
+
+def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
+    """Clean the whole queue once."""
+    if not layout.directory.find():
+        return Purged()
+    # What is committed is shown before anything stale is removed.
+    staged.roll_forward(layout.directory)
+    purger = _Purger(layout, progress or (lambda: None))
+    total = purger.folder("") + purger.spark()
+    settings = layout.settings
+    total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
+    purger.twins()
+    layout.directory.keep_ballast()
+    return total
+
+
+def leftovers(layout: Native, prefix: str, found: list[Name]) -> None:
+    """Remove these if they are stale by their own times too."""
+    purger = _Purger(layout, lambda: None)
+    for name in found:
+        if name.kind == STAGING:
+            purger.inner(prefix + name.text, name)
+        else:
+            purger.file(prefix, name)
+
+
+class _Purger:
+    def __init__(self, layout: Native, progress: Callable[[], None]) -> None:
+        self._layout = layout
+        self._fd = layout.directory.fd
+        self._progress = progress
+        self._now = layout.directory.clock.now()
+        self._stale = seconds(layout.settings.stale)
+
+    def folder(self, prefix: str) -> Purged:
+        """Clean one directory and those in it."""
+        total = Purged()
+        notes: dict[str, str] = {}
+        tried: set[str] = set()
+        inner: list[Name] = []
+        with fs.entries(prefix or ".", self._fd) as listed:
+            seen = [None if _plain(found) else found for found in listed]
+        for found in filter(None, seen):
+            self._progress()
+            name = names.parse(found.name)
+            if name is None:
+                if not prefix and TEMPORARY.fullmatch(found.name) and self._old(found.name):
+                    total += Purged(other=fs.discard(found.name, self._fd))
+            elif found.is_dir(follow_symlinks=False):
+                if name.kind in CONTAINERS or name.kind == STAGING:
+                    inner.append(name)
+            elif found.is_file(follow_symlinks=False):
+                if name.attempts and name.kind != ACKED:
+                    tried.add(name.id)
+                if name.kind == ERROR:
+                    notes[name.id] = prefix + name.text
+                else:
+                    total += self.file(prefix, name)
+        total += self._orphans(notes, tried)
+        bare = len(seen) == total.new + total.other
+        for name in inner:
+            total += self.inner(prefix + name.text, name)
+        if prefix and bare:
+            total += self._empty(prefix[:-1])
+        return total
+
+    def file(self, prefix: str, name: Name) -> Purged:
+        """Remove one file if it is stale; bury a message out of attempts."""
+        path = prefix + name.text
+        if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
+            return Purged(new=fs.discard(path, self._fd))
+        if name.kind == ACKED:
+            # NFS: a lost reply of the rename to this name is told by its presence, so it stays for a while.
+            old = name.until + self._stale < self._now
+            return Purged(other=fs.discard(path, self._fd) if old else 0)
+        limit = self._layout.settings.max_attempts
+        margin = seconds(self._layout.settings.margin) if name.kind == LEASED else 0
+        if name.kind in (DELAYED, LEASED) and 0 < limit <= name.attempts and name.until + margin < self._now:
+            self._layout.bury_unclaimed(prefix, name, self._now)
+            return Purged(buried=1)
+        return Purged()
+
+    def inner(self, path: str, name: Name) -> Purged:
+        """Clean a directory of messages; remove a staging directory that is stale."""
+        if name.kind != STAGING:
+            try:
+                return self.folder(path + "/")
+            except (FileNotFoundError, NotADirectoryError):
+                return Purged()
+        if self._aged(name.id) and self._old_tree(path):
+            # RACE: a slow writer may be about to show it. What is taken away first is never shown in part.
+            taken = f"{identity.new_id()}.{STAGING}"
+            try:
+                fs.move(path, taken, self._fd)
+            except FileNotFoundError:
+                return Purged()
+            remove_tree(taken, self._fd)
+            return Purged(new=1)
+        return Purged()
+
+    def spark(self) -> Purged:
+        """Give back what lost consumers pinned, and remove unfinished records of batches."""
+        directory, settings = self._layout.directory, self._layout.settings
+        released = pins.release_stale(directory, settings)
+        return Purged(
+            released=released, other=staged.clean(directory, self._now / 1_000_000 - settings.stale)
+        )
+
+    def _empty(self, path: str) -> Purged:
+        id, _, kind = path.rpartition("/")[2].partition(".")
+        if kind == SLICE and self._now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
+            return Purged()
+        removed = fs.remove_directory(path, self._fd)
+        if removed and "/" in path:
+            return Purged(directories=1) + self._empty(path.rpartition("/")[0])
+        return Purged(directories=removed)
+
+    def _orphans(self, notes: dict[str, str], tried: set[str]) -> Purged:
+        gone = sum(
+            fs.discard(path, self._fd) for id, path in notes.items() if id not in tried and self._old(path)
+        )
+        return Purged(other=gone)
+
+    def ended(self, state: str, keep: float) -> Purged:
+        """Remove what ended longer ago than it is to be kept, and notes without a message."""
+        gone = 0
+        notes: dict[str, str] = {}
+        kept: set[str] = set()
+        oldest = self._now - seconds(keep)
+        try:
+            for found in list(fs.listing(state, self._fd)):
+                self._progress()
+                name = names.parse(found.name)
+                if name is None or not found.is_file(follow_symlinks=False):
+                    continue
+                path = f"{state}/{name.text}"
+                if name.kind == ERROR:
+                    notes[name.id] = path
+                elif name.kind == ERROR_NEW:
+                    self.file(f"{state}/", name)
+                elif keep and name.kind == DELAYED and name.until < oldest:
+                    gone += fs.discard(path, self._fd)
+                else:
+                    kept.add(name.id)
+        except FileNotFoundError:
+            return Purged()
+        return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
+
+    def twins(self) -> None:
+        """Drop the dead name of a message that is live again: a redrive by link died before its unlink."""
+        twice: dict[int, str] = {}
+        for entry in inspect.entries(self._layout.directory, frozenset((DEAD,))):
+            facts = self._facts(entry.place)
+            if entry.state == DEAD and facts is not None and facts.st_nlink > 1:
+                twice[facts.st_ino] = entry.place
+        if twice:
+            for entry in inspect.entries(self._layout.directory, frozenset(("ready", "delayed", "leased"))):
+                facts = self._facts(entry.place)
+                if facts is not None and facts.st_ino in twice:
+                    fs.discard(twice[facts.st_ino], self._fd)
+
+    def _facts(self, path: str) -> os.stat_result | None:
+        try:
+            return fs.stat(path, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def _aged(self, id: str) -> bool:
+        return names.micros_of(id) + self._stale < self._now
+
+    def _old(self, path: str) -> bool:
+        """By its own time too: the id's is the producer's clock, this is the server's."""
+        facts = self._facts(path)
+        return facts is not None and facts.st_mtime * 1_000_000 + self._stale < self._now
+
+    def _old_tree(self, path: str) -> bool:
+        """Whether nothing was written for long in a staging directory or one of its parts."""
+        try:
+            parts = [
+                path,
+                *(f"{path}/{e.name}" for e in fs.listing(path, self._fd) if e.is_dir(follow_symlinks=False)),
+            ]
+        except FileNotFoundError:
+            return False
+        return all(self._old(each) for each in parts)
+
+
+def _plain(found: os.DirEntry[str]) -> bool:
+    """Whether it is a message that waits: nothing to purge, and most of what there is."""
+    name = found.name
+    return len(name) == ID_DIGITS and name[0].isdigit() and found.is_file(follow_symlinks=False)

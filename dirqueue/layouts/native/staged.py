@@ -1,0 +1,397 @@
+"""Batches that several writers fill, that one rename shows, and that an identity makes unrepeatable.
+
+    STAGING.batch.new/ID.part/...   what the writers of one job write; each part is one attempt's alone
+    BATCH.batch.new/ID.part/...     the parts that won, moved here by the one who commits
+    .spark/txn/APP/VERSION          this version is committed: a small file that names its batch
+
+Layer: layouts.  Touches: the names above, and BATCH.batch.
+Invariant: with an identity the commit point is the record, without one it is the rename to BATCH.batch. A late
+writer can reach STAGING only, so nothing it does is ever seen; and it cannot make STAGING, so that nothing it does
+comes back after commit or abort took STAGING away.
+Crash: before the commit point nothing is visible and purge removes the staging; between the record and the rename
+whoever comes next (a repeated write, a purge) does the rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dirqueue.disk import fs, identity
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.identity import new_id, new_token
+from dirqueue.errors import QueueError, SettingsError, access_error
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import BATCH, PART, STAGING
+from dirqueue.layouts.native.publish import SETTLE_SECONDS, SLICE_SIZE, remove_tree
+from dirqueue.settings import Settings
+
+SPARK = ".spark"
+RECORDS = f"{SPARK}/txn"
+#: Versions kept for each application; whatever is not newer than the newest counts as written.
+KEEP = 10
+MAX_VERSION = 2**63 - 1
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_VERSION = re.compile(r"0|[1-9][0-9]{0,18}")
+
+
+class Identity(NamedTuple):
+    """What makes a batch the same batch when it is written again: versions of an application only grow."""
+
+    app: str
+    version: int
+
+
+def begin(directory: Directory, staging: str | None = None) -> str:
+    """Make the staging directory of a job, once and before its writers begin; return what they call it."""
+    staging = new_id() if staging is None else names.check_id(staging)
+    directory.make()
+    try:
+        try:
+            fs.make_directory(f"{staging}.{STAGING}", directory.fd)
+        except FileNotFoundError:
+            directory.remake()  # RACE: somebody removed the queue
+            fs.make_directory(f"{staging}.{STAGING}", directory.fd)
+    except OSError as error:
+        raise access_error(directory.path, "put to", error) from error
+    return staging
+
+
+class Writer:
+    """One attempt of one writer: fills parts in a staging directory that begin() made. Not thread-safe."""
+
+    def __init__(self, directory: Directory, settings: Settings, staging: str) -> None:
+        self._directory = directory
+        self._sync = settings.sync
+        self._job = names.check_id(staging)
+        self._staging = f"{staging}.{STAGING}"
+        self._open: dict[int | None, tuple[str, int, int]] = {}
+        self._unsettled: list[tuple[str, int]] = []
+        #: What was written, as commit() wants it.
+        self.parts: list[str] = []
+        self.count = 0
+
+    def add(
+        self, bodies: Sequence[bytes], priority: int | None = None, delays: Sequence[float] | None = None
+    ) -> None:
+        """Write messages of one priority; nobody sees them before commit()."""
+        try:
+            self._add(bodies, priority, delays)
+        except FileNotFoundError:
+            # RACE: the job was aborted, or is over: another attempt has won.
+            self.discard()
+            raise _vanished(self._directory, self._job) from None
+        except OSError as error:
+            self.discard()
+            raise access_error(self._directory.path, "put to", error) from error
+
+    def _add(self, bodies: Sequence[bytes], priority: int | None, delays: Sequence[float] | None) -> None:
+        directory = self._directory
+        directory.need()
+        flush_each = self._sync and not directory.mount.syncfs
+        lead = "" if priority is None else str(priority)
+        done = 0
+        while done < len(bodies):
+            part, fd, room = self._part(lead, priority)
+            some = bodies[done : done + room]
+            ids = [lead + new_id() for _ in some]
+            if delays is not None:
+                now = directory.clock.now()
+                late = delays[done : done + room]
+                ids = [f"{i}.{now + seconds(d)}.0" if d else i for i, d in zip(ids, late, strict=True)]
+            create = fs.create
+            for name, body in zip(ids, some, strict=True):
+                create(name, body, fd, sync=flush_each)
+            if directory.mount.remote:
+                self._unsettled += ((f"{part}/{n}", len(body)) for n, body in zip(ids, some, strict=True))
+            done += len(some)
+            self._open[priority] = (part, fd, room - len(some))
+        self.count += len(bodies)
+
+    def _part(self, lead: str, priority: int | None) -> tuple[str, int, int]:
+        """Return the part to fill, its descriptor and its room; a full one is followed by another."""
+        held = self._open.get(priority)
+        if held is not None and held[2] > 0:
+            return held
+        directory = self._directory
+        if held is not None:
+            fs.close(held[1])
+            del self._open[priority]
+        name = f"{lead}{new_id()}.{PART}"
+        part = f"{self._staging}/{name}"
+        fs.mkdir(part, fs.DIR_MODE, dir_fd=directory.fd)
+        self.parts.append(name)
+        held = self._open[priority] = (part, fs.open(part, fs.DIRECTORY, dir_fd=directory.fd), SLICE_SIZE)
+        return held
+
+    def finish(self) -> list[str]:
+        """Make all of it durable, and sure to be whole for every reader; return the parts."""
+        directory = self._directory
+        try:
+            if self._unsettled:
+                settle(directory, self._unsettled)
+            if self._sync and self.parts:
+                if directory.mount.syncfs:
+                    fs.syncfs(directory.fd)
+                else:
+                    for part in self.parts:
+                        directory.sync(f"{self._staging}/{part}")
+                    directory.sync(self._staging)
+            self._close()
+        except FileNotFoundError:
+            self.discard()
+            raise _vanished(directory, self._job) from None
+        except OSError as error:
+            self.discard()
+            raise access_error(directory.path, "put to", error) from error
+        return self.parts
+
+    def discard(self) -> None:
+        """Give up: remove what this attempt wrote."""
+        self._close()
+        for part in self.parts:
+            remove_tree(f"{self._staging}/{part}", self._directory.fd)
+        self.parts = []
+
+    def _close(self) -> None:
+        while self._open:
+            fs.close(self._open.popitem()[1][1])
+
+
+def settle(directory: Directory, written: Iterable[tuple[str, int]]) -> None:
+    """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    for name, size in written:
+        while fs.served_size(name, directory.fd) != size:
+            if time.monotonic() > deadline:
+                raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
+            time.sleep(0.01)
+
+
+def commit(
+    directory: Directory,
+    settings: Settings,
+    staging: str,
+    parts: Sequence[str],
+    identity: Identity | None = None,
+) -> bool:
+    """Show these parts, and only these, as one batch; False if the identity was written before."""
+    directory.make()
+    if identity is not None:
+        check_identity(identity)
+    try:
+        return _commit(directory, settings, staging, parts, identity)
+    except OSError as error:
+        raise access_error(directory.path, "put to", error) from error
+
+
+def _commit(
+    directory: Directory, settings: Settings, staging: str, parts: Sequence[str], identity: Identity | None
+) -> bool:
+    if identity is not None and newest(directory, identity.app) >= identity.version:
+        roll_forward(directory, _key(identity.app))
+        abort(directory, staging)
+        return False
+    batch = _assemble(directory, settings, staging, parts) if parts else ""
+    if identity is not None and not _record(directory, identity, batch):
+        # RACE: another committer of the same version was faster; its batch is the one.
+        remove_tree(f"{batch}.{STAGING}", directory.fd)
+        roll_forward(directory, _key(identity.app))
+        abort(directory, staging)
+        return False
+    # CRASH: with an identity the batch is committed here, and whoever comes next shows it.
+    if batch:
+        try:
+            fs.move(f"{batch}.{STAGING}", f"{batch}.{BATCH}", directory.fd)
+        except FileNotFoundError:
+            if identity is None:
+                raise _vanished(directory, staging) from None
+            # RACE: somebody rolled it forward, and it may be consumed already.
+        if settings.sync:
+            directory.sync()
+    abort(directory, staging)
+    if identity is not None:
+        _prune(directory, _key(identity.app))
+    return True
+
+
+def _assemble(directory: Directory, settings: Settings, staging: str, parts: Sequence[str]) -> str:
+    """Move the winners out of reach of late writers; return the id of the batch, by its most urgent message."""
+    found = [names.parse(part) for part in parts]
+    if any(each is None or each.kind != PART for each in found):
+        raise SettingsError(f"these are not parts of a batch: {parts!r:.80}")
+    urgent = min(names.priority_of(each.id) or 0 for each in found if each is not None)
+    batch = f"{urgent or ''}{new_id()}"
+    new = f"{batch}.{STAGING}"
+    fs.mkdir(new, fs.DIR_MODE, dir_fd=directory.fd)
+    try:
+        for part in parts:
+            fs.move(f"{names.check_id(staging)}.{STAGING}/{part}", f"{new}/{part}", directory.fd)
+        if settings.sync:
+            directory.sync(new)
+    except FileNotFoundError:
+        remove_tree(new, directory.fd)
+        raise _vanished(directory, staging) from None
+    except BaseException:
+        remove_tree(new, directory.fd)
+        raise
+    return batch
+
+
+def abort(directory: Directory, staging: str) -> None:
+    """Remove what writers staged, and the place for it; never what is committed.
+
+    RACE: a writer may still be at it (Spark cancels the tasks of a failed job in its own time). Renamed away first, the
+    directory gets no new parts; a part that is open gets at most what it has room for, and is emptied until it goes.
+    """
+    if not directory.find():
+        return
+    taken = f"{identity.new_id()}.{STAGING}"
+    try:
+        fs.move(f"{names.check_id(staging)}.{STAGING}", taken, directory.fd)
+    except FileNotFoundError:
+        return
+    went = 1
+    for _ in range(SLICE_SIZE):
+        before, went = went, remove_tree(taken, directory.fd)
+        if not fs.exists(taken, directory.fd) or not (before or went):
+            return  # gone; or it cannot be, and purge will meet it
+
+
+def _vanished(directory: Directory, staging: str) -> QueueError:
+    if directory.removed():
+        return not_found(directory.path)
+    return QueueError(
+        f"cannot put to {directory.path!r}: the staged batch {staging} is gone (its job is over, or a purge "
+        f"removed what was not written to for the queue's `stale` seconds); nothing became visible, write it again",
+        path=directory.path,
+    )
+
+
+# --- identities --------------------------------------------------------------------------------------------
+
+
+def check_identity(identity: Identity) -> None:
+    """Refuse what cannot be an identity."""
+    if not identity.app:
+        raise SettingsError(
+            f"the application of a batch is a text that is not empty, not {identity.app!r:.60}"
+        )
+    if type(identity.version) is not int or not 0 <= identity.version <= MAX_VERSION:
+        raise SettingsError(
+            f"the version of a batch is a whole number from 0 to {MAX_VERSION}, not {identity.version!r:.60}"
+        )
+
+
+def _key(app: str) -> str:
+    """Return the directory of an application: its name if that is plain, else its likeness and a hash."""
+    if _PLAIN.fullmatch(app):
+        return app
+    likeness = re.sub(r"[^A-Za-z0-9_-]", "_", app)[:40]
+    return f"{likeness}.{hashlib.sha256(app.encode()).hexdigest()[:32]}"
+
+
+def newest(directory: Directory, app: str) -> int:
+    """Return the newest version that is committed for an application; -1 if there is none."""
+    return max(_versions(directory, _key(app)), default=-1)
+
+
+def _versions(directory: Directory, key: str) -> list[int]:
+    try:
+        found = [entry.name for entry in fs.listing(f"{RECORDS}/{key}", directory.fd)]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in found if _VERSION.fullmatch(name))
+
+
+def _record(directory: Directory, identity: Identity, batch: str) -> bool:
+    """Write down that the version is committed; False if somebody else has."""
+    key = _key(identity.app)
+    folder = f"{RECORDS}/{key}"
+    for each in (SPARK, RECORDS, folder):
+        if fs.make_directory(each, directory.fd):
+            directory.sync(each.rpartition("/")[0] or ".")
+    text = {"app": identity.app, "version": identity.version, "batch": batch, "by": new_token()}
+    data = json.dumps(text).encode()
+    new = f"{folder}/{new_id()}.new"
+    fs.create(new, data, directory.fd, sync=True)
+    if directory.mount.remote:
+        settle(directory, [(new, len(data))])
+    name = f"{folder}/{identity.version}"
+    try:
+        _claim_name(directory, new, name)
+    except OSError as error:
+        # COMPAT: HDFS answers EIO when the target of a rename is there.
+        if error.errno != errno.EEXIST and not (error.errno == errno.EIO and fs.exists(name, directory.fd)):
+            raise
+    finally:
+        fs.discard(new, directory.fd)
+    directory.sync(folder)
+    # NFS: a link may be made and its reply lost; what the record says is the proof.
+    return fs.read_file(name, directory.fd) == data
+
+
+def _claim_name(directory: Directory, new: str, name: str) -> None:
+    """Give the record its name if nobody has it: by a link, which is exclusive on NFS too, else by a rename."""
+    try:
+        fs.link(new, name, src_dir_fd=directory.fd, dst_dir_fd=directory.fd, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
+            raise
+        # COMPAT: without links a look narrows what cannot be excluded; HDFS refuses to rename onto a file.
+        if fs.exists(name, directory.fd):
+            raise FileExistsError(errno.EEXIST, name) from None
+        fs.move(new, name, directory.fd)
+
+
+def roll_forward(directory: Directory, key: str | None = None) -> int:
+    """Show every batch that is committed and not visible yet; how many there were."""
+    if key is None:
+        try:
+            keys = [entry.name for entry in fs.listing(RECORDS, directory.fd)]
+        except FileNotFoundError:
+            return 0
+        return sum(roll_forward(directory, each) for each in keys)
+    return sum(_show(directory, key, version) for version in _versions(directory, key))
+
+
+def _show(directory: Directory, key: str, version: int) -> bool:
+    try:
+        batch = json.loads(fs.read_file(f"{RECORDS}/{key}/{version}", directory.fd))["batch"]
+        if not batch:
+            return False
+        names.check_id(batch)
+        fs.rename(f"{batch}.{STAGING}", f"{batch}.{BATCH}", src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False  # shown long ago; or a record that somebody else's hand was in
+    directory.sync()
+    return True
+
+
+def _prune(directory: Directory, key: str) -> None:
+    """Forget versions that newer ones imply; what they committed is shown first."""
+    for version in _versions(directory, key)[:-KEEP]:
+        _show(directory, key, version)
+        fs.discard(f"{RECORDS}/{key}/{version}", directory.fd)
+
+
+def clean(directory: Directory, oldest: float) -> int:
+    """Remove unfinished records last touched before that time (seconds since the epoch); how many."""
+    gone = 0
+    try:
+        keys = [entry.name for entry in fs.listing(RECORDS, directory.fd)]
+        for key in keys:
+            for entry in list(fs.listing(f"{RECORDS}/{key}", directory.fd)):
+                parsed = names.parse(entry.name)
+                path = f"{RECORDS}/{key}/{entry.name}"
+                if parsed and parsed.kind == names.NEW and fs.mtime_of(path, directory.fd) < oldest:
+                    gone += fs.discard(path, directory.fd)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    return gone

@@ -1,0 +1,1 @@
+"""The format of VSQS; `layout.py` is where to start."""

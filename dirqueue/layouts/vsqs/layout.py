@@ -1,0 +1,399 @@
+"""The vsqs layout: literal VSQS names, as vsqs 0.3 writes them.
+
+    T           ready, T being the time it was put          T.new       being written
+    T.X         in flight until X
+
+Layer: layouts.  Touches: exactly these names. Times are microseconds (16 digits), or milliseconds (13 digits, the
+setting `milliseconds`) as the document of VSQS has it but no released code does; both are read, by their length.
+Invariant: a visible message is complete; no change of ours overwrites a name; an expired message goes directly to
+its next holder, never back through T, where a rename of another program could overwrite it.
+Crash: leaves T.new, or T.X, which anybody may claim when X is over.
+
+The exact name T.X is what a holder changes, so a lease that somebody else took over cannot be ended by mistake. It
+is weaker than a token of the native layout: X is a time, and programs of VSQS delete by T, whatever X is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, NamedTuple
+
+from dirqueue.disk import fs
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import Directory
+from dirqueue.errors import InvalidId, QueueError
+from dirqueue.layouts.base import Held, Purged, bad_handle, lost
+from dirqueue.layouts.dirq.simple import check_file
+from dirqueue.layouts.peer import LOOKS, Foreign, moved_on
+from dirqueue.layouts.vsqs.cursor import Cursor
+from dirqueue.message import Entry
+from dirqueue.settings import FILE, Settings
+
+_NO_PLACE = "VSQS has a place for the message and one number, nothing else"
+_TIME = r"[1-9][0-9]{12}|[1-9][0-9]{15}"
+_NAME = re.compile(rf"({_TIME})(?:\.({_TIME}|new))?")
+#: How often a put starts anew when its time is taken.
+TRIES = 1000
+#: An id is certainly nobody's if so many microseconds after its time it was not taken: a message of the same time
+#: cannot have been written, shown and claimed by then.
+SURE_MICROS = 25
+
+
+class Name(NamedTuple):
+    """A parsed name; the times in microseconds, `until` 0 if it is ready and -1 if it is being written."""
+
+    id: str
+    put: int
+    until: int
+
+
+def parse(text: str) -> Name | None:
+    """Return what the name says, or None if it is not one of VSQS."""
+    match = _NAME.fullmatch(text)
+    if match is None or not text.isascii():
+        return None
+    id, until = match.groups()
+    return Name(id, micros(id), 0 if until is None else -1 if until == "new" else micros(until))
+
+
+def micros(digits: str) -> int:
+    """Return a time of either unit in microseconds."""
+    return int(digits) * (1000 if len(digits) == 13 else 1)
+
+
+class Vsqs(Foreign):
+    """Messages are files named by the time they were put."""
+
+    name: ClassVar[str] = "vsqs"
+    _cursor: Cursor
+    lacks: ClassVar[dict[str, str]] = {
+        "delay": "a message of VSQS is ready as soon as it is there",
+        "priority": "VSQS orders by the time in the name alone",
+        "attempts": f"there is no place to count deliveries: {_NO_PLACE}",
+        "batch": "messages of VSQS become visible one by one: put_many puts one after the other",
+        "dead": f"there is no place for dead messages: {_NO_PLACE}",
+        "done": f"there is no place for done messages: {_NO_PLACE}",
+        "fencing": "a lease is known by the time it ends, and programs of VSQS delete by id, whoever holds it",
+        "link": "vsqs 0.3 takes a message for its own and nobody else's file",
+        "change": "a message of VSQS keeps its id for life, and the id is all there is to change",
+    }
+
+    def __init__(self, directory: Directory, settings: Settings) -> None:
+        super().__init__(directory, settings)
+        self._margin = seconds(settings.margin)
+        self._cursor = Cursor(directory, settings.order, self._margin, parse)
+        self._last = 0
+
+    def create(self) -> None:
+        """Make the directory."""
+        self.directory.make()
+
+    # --- producers -----------------------------------------------------------------------------------------
+
+    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
+        directory, sync = self.directory, self.settings.sync
+        if directory.fd < 0:
+            directory.make()
+        try:
+            for _ in range(TRIES):
+                id = self._id()
+                new = f"{id}.new"
+                file = self._reserve(new)
+                if file < 0:
+                    continue
+                if not self._unused(id):
+                    fs.close(file)
+                    fs.discard(new, directory.fd)
+                    continue
+                fs.fill(file, new, data, directory.fd, sync)
+                try:
+                    directory.mount.publish(new, id, directory.fd)
+                except (FileExistsError, FileNotFoundError):
+                    fs.discard(new, directory.fd)
+                    continue
+                if sync:
+                    self._make_durable(id)
+                if self.settings.order != "fifo":
+                    self._cursor.refresh()
+                return id
+        except OSError as error:
+            raise self._failed("put to", error) from error
+        raise self._crowded()
+
+    def _reserve(self, new: str) -> int:
+        """Make the unfinished file, open; -1 if the name is taken or the queue was removed."""
+        try:
+            return fs.open(new, fs.CREATE, fs.FILE_MODE, dir_fd=self.directory.fd)
+        except FileExistsError:
+            return -1
+        except FileNotFoundError:
+            self.directory.remake()
+            return -1
+
+    def _id(self) -> str:
+        """Return the time as an id that this object has not used."""
+        unit = 1_000_000 if self.settings.milliseconds else 1_000
+        with self._lock:
+            now = time.time_ns() // unit
+            while now <= self._last:
+                if self._last - now > 1000:
+                    now = self._last + 1  # the clock was set back
+                    break
+                time.sleep(unit / 1e9)
+                now = time.time_ns() // unit
+            self._last = now
+        return str(now)
+
+    def _unused(self, id: str) -> bool:
+        """Whether no message in flight has the id: T and T.X of two messages would overwrite one another later."""
+        if (
+            len(id) == 16
+            and not self.directory.mount.remote
+            and time.time_ns() // 1000 - int(id) <= SURE_MICROS
+        ):
+            return True
+        return not any(
+            name.id == id and name.until >= 0
+            for name in map(parse, fs.names_in(".", self.directory.fd))
+            if name is not None
+        )
+
+    def _make_durable(self, id: str) -> None:
+        try:
+            self.directory.sync()
+        except OSError:
+            fs.discard(id, self.directory.fd)
+            raise
+
+    def _crowded(self) -> QueueError:
+        path = self.directory.path
+        text = f"cannot put to {path!r}: every id that was tried is taken; are there that many producers?"
+        return QueueError(text, path=path)
+
+    def put_path(
+        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+    ) -> str:
+        self.directory.make()
+        source = os.path.abspath(path)
+        try:
+            check_file(source, self.settings)
+            for _ in range(TRIES):
+                id = self._id()
+                if not self._unused(id):
+                    continue
+                try:
+                    self.directory.mount.publish(source, id, self.directory.fd)
+                except FileExistsError:
+                    continue
+                if self.settings.sync:
+                    self.directory.sync()
+                return id
+        except OSError as error:
+            raise self._failed(f"put the file {path!r} into", error) from error
+        raise self._crowded()
+
+    def count(self) -> int:
+        if not self.directory.find():
+            return 0
+        found = map(parse, fs.names_in(".", self.directory.fd))
+        return sum(name is not None and name.until >= 0 for name in found)
+
+    # --- consumers -----------------------------------------------------------------------------------------
+
+    def claim(self, seconds_: float) -> Held | None:
+        directory = self.directory
+        if directory.fd < 0 and not directory.find():
+            return None
+        now = directory.clock.now()
+        lock, cursor = self._lock, self._cursor
+        try:
+            for _ in range(LOOKS):
+                lock.acquire()
+                try:
+                    if not cursor.fill(now):
+                        if not self._made_again():
+                            return None
+                        cursor.refresh()
+                        continue
+                    text = cursor.run.pop()
+                finally:
+                    lock.release()
+                held = self._take(text, now, seconds(seconds_))
+                if held is not None:
+                    return held
+        except FileNotFoundError:
+            directory.reopen()
+            cursor.refresh()
+        except OSError as error:
+            raise self._failed("claim from", error) from error
+        return None
+
+    def _take(self, text: str, now: int, duration: int) -> Held | None:
+        """Rename one name to a lease of ours and read the body; None if somebody was faster."""
+        id = text.partition(".")[0]
+        place, until = self._leased(id, max(now + duration, micros(text[len(id) + 1 :] or "0") + 1))
+        fd = self.directory.fd
+        try:
+            fs.rename(text, place, src_dir_fd=fd, dst_dir_fd=fd)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+            self._cursor.missed()
+            return None
+        held = Held(id, place, now, until, 1)
+        try:
+            file = fs.open(place, fs.READ, dir_fd=fd)
+            try:
+                data = fs.read(file, fs.CHUNK)
+            finally:
+                fs.close(file)
+        except FileNotFoundError:
+            return None  # RACE: our lease was over before we opened it
+        if len(data) < fs.CHUNK:
+            held.fill(data)
+        return held
+
+    def _leased(self, id: str, until: int) -> tuple[str, int]:
+        """Return the name of a message in flight, in the unit of its id, and the time it says."""
+        if len(id) == 13:
+            rounded = -(-until // 1000)
+            return f"{id}.{rounded}", rounded * 1000
+        return f"{id}.{until}", until
+
+    def ack(self, held: Held) -> None:
+        self._open()
+        try:
+            fs.unlink(held.place, dir_fd=self.directory.fd)
+            if self.settings.sync:
+                self.directory.sync()
+        except FileNotFoundError:
+            raise lost(held, "ack") from None
+        except OSError as error:
+            raise self._failed("ack a message of", error) from error
+
+    def renew(self, held: Held, seconds_: float) -> None:
+        self._open()
+        until = max(self.directory.clock.now() + seconds(seconds_), held.ends + 1)
+        self._put_off(held, until, "renew")
+
+    def _put_off(self, held: Held, until: int, doing: str) -> None:
+        place, until = self._leased(held.id, until)
+        try:
+            if place != held.place:
+                self.directory.move(held.place, place)
+        except FileNotFoundError:
+            raise lost(held, doing) from None
+        except OSError as error:
+            raise self._failed(f"{doing} a message of", error) from error
+        held.place, held.ends = place, until
+
+    def retry(self, held: Held, delay: float, error: str | None) -> None:
+        """Leave it in flight until the delay is over: every consumer of VSQS takes it then. Counts nothing."""
+        self._open()
+        if not delay:
+            self.release(held)
+            return
+        self._put_off(held, self.directory.clock.now() + seconds(delay) - self._margin, "retry")
+        self._cursor.refresh()
+
+    def release(self, held: Held) -> None:
+        directory = self.directory
+        self._open()
+        try:
+            directory.mount.publish(held.place, held.id, directory.fd)
+        except FileNotFoundError:
+            raise lost(held, "release") from None
+        except FileExistsError:
+            # COMPAT: another message has the same id; ours waits for its turn as one that is over.
+            self._put_off(held, directory.clock.now(), "release")
+        except OSError as error:
+            raise self._failed("release a message of", error) from error
+        self._cursor.refresh()
+
+    def entry(self, held: Held) -> Entry:
+        return Entry(held.id, "leased", held.place, micros(held.id), held.ends, 1, held.token)
+
+    def hold(self, handle: str) -> Held:
+        name = parse(handle)
+        if name is None or name.until <= 0:
+            raise bad_handle(handle)
+        held = Held(name.id, handle, 0, name.until, 1)
+        if not self.directory.find() or not fs.exists(handle, self.directory.fd):
+            raise lost(held, "take over")
+        return held
+
+    # --- lookers -------------------------------------------------------------------------------------------
+
+    def check_id(self, id: object) -> str:
+        if isinstance(id, str) and id.isascii() and re.fullmatch(_TIME, id):
+            return id
+        raise InvalidId(
+            f"{id!r:.60} is not a message id of VSQS: ids are 16 or 13 digits", message_id=str(id)[:60]
+        )
+
+    def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
+        return self._listed(
+            self._entries(frozenset(states) or frozenset(("new", "ready", "leased", "foreign")))
+        )
+
+    def _entries(self, wanted: frozenset[str]) -> Iterator[Entry]:
+        if not self.directory.find():
+            return
+        for found in fs.listing(".", self.directory.fd):
+            name = parse(found.name)
+            if name is None or not found.is_file(follow_symlinks=False):
+                entry = Entry("", "foreign", found.name, 0)
+                if found.name == FILE:
+                    continue
+            else:
+                state = "ready" if name.until == 0 else "new" if name.until < 0 else "leased"
+                attempts = int(state == "leased")
+                entry = Entry(name.id, state, found.name, name.put, max(name.until, 0), attempts)
+            if entry.state in wanted:
+                yield entry
+
+    def find(self, id: str) -> Entry | None:
+        # A name being renamed may be missed by a listing: absence needs a second look.
+        for _ in range(2):
+            for entry in self.entries(("ready", "leased")):
+                if entry.id == id:
+                    return entry
+        return None
+
+    # --- changers and cleaners -----------------------------------------------------------------------------
+
+    def cancel(self, entry: Entry) -> None:
+        self._unclaimed(entry)
+        if not self.remove(entry):
+            raise moved_on(entry.id)
+
+    def remove(self, entry: Entry) -> bool:
+        self._open()
+        try:
+            fs.unlink(entry.place, dir_fd=self.directory.fd)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._failed("remove a message of", error) from error
+        return True
+
+    def purge(self, progress: Callable[[], None] | None = None) -> Purged:
+        """Remove messages that nobody finished writing; expired ones need no purge."""
+        if not self.directory.find():
+            return Purged()
+        oldest = self.directory.clock.now() - seconds(self.settings.stale)
+        gone = 0
+        for entry in list(self.entries(("new",))):
+            try:
+                old = fs.mtime_of(entry.place, self.directory.fd) * 1_000_000 < oldest
+            except FileNotFoundError:
+                continue
+            if old and entry.put < oldest:
+                gone += fs.discard(entry.place, self.directory.fd)
+            if progress:
+                progress()
+        return Purged(new=gone)

@@ -1,0 +1,178 @@
+"""The queues that a Spark job names: options checked, paths found, layouts opened once for each process.
+
+Layer: edges.  Spark's workers live on between jobs, so an open queue is kept only while its directory is the same.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from dirqueue.disk.directory import not_found
+from dirqueue.errors import SettingsError, Unsupported
+from dirqueue.layouts.base import Layout
+from dirqueue.layouts.native import Native
+from dirqueue.queue import Queue, check_path
+
+#: What Spark itself passes along.
+SPARKS_OWN = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
+READ = ("state", "numPartitions", "layout", "pieces")
+#: For claim(): which lot of which consumer to read.
+PINNED = "pinned"
+SOURCE = (
+    "numPartitions",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "ackMode",
+    "failOnDataLoss",
+    "claimTimeout",
+)
+WRITE = ("txnAppId", "txnVersion", "sync")
+SINK = ("sync",)
+
+
+_URL = re.compile(r"(file):/+|([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
+def local(path: str | os.PathLike[str]) -> str:
+    """Return a path as the filesystem knows it, absolute; file:/ is forgiven, other schemes are not directories."""
+    text = check_path(path)
+    url = _URL.match(text)
+    if url is None:
+        return os.path.abspath(text)
+    if url[2]:
+        raise SettingsError(
+            f"{text!r:.80} is not a directory: mount {url[2]}, and give the path of the queue under it"
+        )
+    return os.path.abspath("/" + text[url.end() :])
+
+
+class Options:
+    """The options of one read or write; every refusal names the option and what is allowed."""
+
+    def __init__(self, given: Mapping[str, str], allowed: tuple[str, ...]) -> None:
+        self._given = {key.lower(): value for key, value in given.items()}
+        known = {name.lower() for name in allowed}
+        for key in self._given:
+            if key not in known and key not in SPARKS_OWN and key != PINNED and "." not in key:
+                text = f"dirqueue has no option {key!r} here; there are path, {', '.join(allowed)}"
+                raise SettingsError(text)
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """Return an option as it was given."""
+        return self._given.get(name.lower(), default)
+
+    def choice(self, name: str, *allowed: str) -> str:
+        """Return one of the allowed words; the first is the default."""
+        value = self._given.get(name.lower(), allowed[0])
+        if value not in allowed:
+            raise SettingsError(f"option {name} must be one of {', '.join(allowed)}, not {value!r:.60}")
+        return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return true or false."""
+        value = self._given.get(name.lower(), str(default)).lower()
+        if value not in ("true", "false"):
+            raise SettingsError(f"option {name} must be true or false, not {value!r:.60}")
+        return value == "true"
+
+    def whole(self, name: str, low: int = 1) -> int | None:
+        """Return a whole number of at least `low`; None if it was not given."""
+        value = self._given.get(name.lower())
+        if value is None:
+            return None
+        if not value.strip().isdecimal() or int(value) < low:
+            raise SettingsError(f"option {name} must be a whole number of at least {low}, not {value!r:.60}")
+        return int(value)
+
+    def seconds(self, name: str, default: float) -> float:
+        """Return a duration."""
+        value = self._given.get(name.lower(), str(default))
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not 0 < number < 1e10:
+            raise SettingsError(f"option {name} must be a number of seconds above 0, not {value!r:.60}")
+        return number
+
+    def path(self) -> str:
+        """Return the one path of a write, a stream or a claim, absolute: executors have directories of their own."""
+        paths = self._paths()
+        if len(paths) != 1:
+            raise SettingsError(f"give the path of one queue, not {len(paths)}: {paths!r:.80}")
+        return local(paths[0])
+
+    def _paths(self) -> list[str]:
+        if several := self._given.get("paths"):
+            return [str(path) for path in json.loads(several)]
+        path = self._given.get("path")
+        if not path:
+            raise SettingsError("no path: give the directory of a queue, as in load('spool/orders')")
+        return [path]
+
+    def queues(self) -> list[str]:
+        """Return the directories of a read: as given, or those that a pattern like spool/* finds."""
+        found: list[str] = []
+        for path in self._paths():
+            text = local(path)
+            if os.path.isdir(text):
+                found.append(text)
+                continue
+            matches = sorted(each for each in glob.glob(text) if os.path.isdir(each))
+            if not matches:
+                raise not_found(text)
+            found += matches
+        return list(dict.fromkeys(found))
+
+
+class Opened(NamedTuple):
+    """A queue and the half of it that Spark speaks to."""
+
+    queue: Queue[bytes]
+    layout: Layout
+
+    @property
+    def native(self) -> Native:
+        """The layout, if it can pin and take batches."""
+        if self.layout.name != "native":
+            raise Unsupported(
+                f"{self.queue.path!r} is in the {self.layout.name} layout, which Spark can only read as a batch: "
+                f"streams, claims and writes need the native layout",
+                path=self.queue.path,
+                capability="batch",
+            )
+        return cast("Native", self.layout)
+
+
+_opened: dict[tuple[str, str], tuple[tuple[int, int], Opened]] = {}
+
+
+def open_queue(path: str, *, create: bool = False, **settings: Any) -> Opened:
+    """Return the queue at a path, opened once for each process; QueueNotFound if it must be there and is not."""
+    key = (path, repr(settings))
+    known = _opened.get(key)
+    if known is not None and known[0] == _identity(path):
+        return known[1]
+    queue = Queue(path, create=create, **settings)
+    opened = Opened(queue, queue._layout)  # noqa: SLF001 - Spark stands beside the queue, not above it
+    if create:
+        opened.layout.directory.make()
+    identity = _identity(path)
+    if identity is not None:
+        _opened[key] = (identity, opened)
+    return opened
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    from dirqueue.disk import fs
+
+    try:
+        facts = fs.stat(path)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino

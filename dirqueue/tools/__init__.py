@@ -1,0 +1,1 @@
+"""What operators run. The core never imports it."""

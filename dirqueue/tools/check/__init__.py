@@ -1,0 +1,67 @@
+"""Check a native queue against its protocol, name by name, and mend what can be mended safely.
+
+Layer: mechanisms.  Touches: with `repair`, what the table in `codes` says, by exact name; without it, nothing that
+stays.
+Invariant: what cannot be parsed is reported and never touched; a message that waits or is held is never removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from dirqueue import settings as settings_
+from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
+from dirqueue.errors import DirQueueError, Unsupported, access_error
+from dirqueue.layouts import detect
+from dirqueue.layouts.native import Native
+from dirqueue.tools.check.codes import CODES, NOTE, PROBLEM, Code, Finding
+from dirqueue.tools.check.repair import Mender
+from dirqueue.tools.check.walk import Walker
+
+__all__ = ["CODES", "NOTE", "PROBLEM", "Code", "Finding", "check"]
+
+
+def check(
+    path: str, *, repair: bool = False, deep: bool = False, progress: Callable[[], None] | None = None
+) -> list[Finding]:
+    """Return what is wrong with the queue at `path`, in the order of the codes.
+
+    Args:
+        path: The directory.
+        repair: Mend what the table says can be mended.
+        deep: Look at every file, not only at every name.
+        progress: Called once per name.
+    """
+    directory = Directory(path, create=False)
+    directory.need()
+    found: list[Finding] = []
+    try:
+        given = settings_.loads(_read_settings(directory), f"{path}/{settings_.FILE}")
+    except DirQueueError as error:
+        found.append(Finding("Q01", settings_.FILE, str(error)))
+        given = {}
+    name = given.get("layout", "auto")
+    if (detect(directory) if name == "auto" else name) != "native":
+        raise Unsupported(f"check knows the native layout, and {path!r} has another", path=path)
+    layout = Native(directory, settings_.build(given))
+    try:
+        found += Walker(layout, deep=deep, progress=progress or (lambda: None)).run()
+        if repair:
+            mender = Mender(layout)
+            found = [each._replace(repaired=mender.mend(each)) for each in found]
+    except OSError as error:
+        raise access_error(path, "check", error) from error
+    finally:
+        layout.close()
+    return sorted(found, key=lambda each: each[:2])
+
+
+def _read_settings(directory: Directory) -> bytes:
+    try:
+        return fs.read_file(settings_.FILE, directory.fd)
+    except FileNotFoundError:
+        return b"{}"
+    except OSError as error:
+        raise access_error(os.path.join(directory.path, settings_.FILE), "read", error) from error

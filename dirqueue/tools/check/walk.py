@@ -1,0 +1,257 @@
+"""One pass over the names of a queue, and a second look at what was found.
+
+Layer: mechanisms.  Touches: one probe file, made and removed.
+Works beside producers and consumers: a listing may show a message that is being renamed under both names, so that
+what was found is looked at again before it is told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from dirqueue import settings as settings_
+from dirqueue.disk import fs, identity
+from dirqueue.disk.clock import seconds
+from dirqueue.disk.directory import BALLAST
+from dirqueue.layouts.native import Native, names
+from dirqueue.layouts.native.inspect import DEAD, DEPTH, DONE, FURNITURE, TEMPORARY
+from dirqueue.layouts.native.names import (
+    ACKED,
+    CONTAINERS,
+    DELAYED,
+    ERROR,
+    ERROR_NEW,
+    LEASED,
+    NEW,
+    READY,
+    SLICE,
+    STAGING,
+    Name,
+)
+from dirqueue.layouts.native.publish import SLICE_SECONDS
+from dirqueue.tools.check.codes import Finding
+
+#: An id or an end further ahead than this is a wrong clock, not a plan.
+FUTURE_SECONDS = 86400.0
+FAR_SECONDS = 366 * 86400.0
+
+
+class Walker:
+    """One pass over the names."""
+
+    def __init__(self, layout: Native, *, deep: bool, progress: Callable[[], None]) -> None:
+        self._settings = layout.settings
+        self._directory = layout.directory
+        self._fd = layout.directory.fd
+        self._deep = deep
+        self._progress = progress
+        self._now = layout.directory.clock.now()
+        self._stale = seconds(layout.settings.stale)
+        self._device = fs.fstat(self._fd).st_dev
+        #: Where each id was seen first.
+        self._seen: dict[str, str] = {}
+
+    def run(self) -> list[Finding]:
+        """Return what is still so at a second look."""
+        found = [*self._furniture(), *self._folder("", 0)]
+        for ended in (DEAD, DONE):
+            if fs.exists(ended, self._fd):
+                found += self._inner(ended, 0)
+        return [each for each in found if self._still(each)]
+
+    def _still(self, finding: Finding) -> bool:
+        if finding.code in ("Q01", "Q19", "Q23"):
+            return True
+        if not fs.exists(finding.place, self._fd):
+            return False
+        # RACE: two names of one message were seen if it was renamed meanwhile; names are never used again, so
+        # that two that are there now are two.
+        return finding.code not in ("Q04", "Q05") or fs.exists(finding.detail, self._fd)
+
+    def _furniture(self) -> Iterator[Finding]:
+        probe = f".clock-{identity.new_token()}"
+        try:
+            fs.create(probe, b"", self._fd, sync=False)
+        except OSError as error:
+            yield Finding("Q23", ".", os.strerror(error.errno or 0))
+        else:
+            fs.discard(probe, self._fd)
+        half = settings_.FILE + ".new"
+        if fs.exists(half, self._fd) and self._old(half):
+            yield Finding("Q18", half)
+        if self._directory.mount.ballast and not fs.exists(BALLAST, self._fd):
+            yield Finding("Q19", BALLAST)
+
+    # --- directories ---------------------------------------------------------------------------------------
+
+    def _inner(self, path: str, depth: int) -> Iterator[Finding]:
+        """Look into a directory of the queue."""
+        try:
+            facts = fs.stat(path, dir_fd=self._fd, follow_symlinks=False)
+            if facts.st_dev != self._device:
+                yield Finding("Q20", path)
+            yield from self._folder(path + "/", depth)
+        except FileNotFoundError:
+            return  # RACE: used up and removed
+
+    def _folder(self, prefix: str, depth: int) -> Iterator[Finding]:
+        notes: dict[str, str] = {}
+        told: set[str] = set()
+        bare = True
+        inner: list[Name] = []
+        for entry in list(fs.listing(prefix or ".", self._fd)):
+            self._progress()
+            bare = False
+            name = names.parse(entry.name)
+            if name is None:
+                yield from self._stranger(prefix, entry.name)
+                continue
+            directory = name.kind in CONTAINERS or name.kind == STAGING
+            if not (entry.is_dir if directory else entry.is_file)(follow_symlinks=False):
+                yield Finding("Q03", prefix + name.text, _type(entry))
+            elif directory:
+                inner.append(name)
+            elif name.kind == ERROR:
+                notes[name.id] = prefix + name.text
+            else:
+                told.add(name.id)
+                yield from self._file(prefix, name)
+        yield from (
+            Finding("Q08", place) for id, place in notes.items() if id not in told and self._old(place)
+        )
+        for name in inner:
+            yield from self._container(prefix, name, depth)
+        if bare and depth:
+            yield from self._empty(prefix[:-1])
+
+    def _stranger(self, prefix: str, name: str) -> Iterator[Finding]:
+        if not prefix and TEMPORARY.fullmatch(name):
+            if self._old(name):
+                yield Finding("Q17", name)
+        elif prefix or name not in FURNITURE:
+            yield Finding("Q02", prefix + name)
+
+    def _container(self, prefix: str, name: Name, depth: int) -> Iterator[Finding]:
+        path = prefix + name.text
+        if name.kind == STAGING:
+            if self._aged(name.id) and self._old(path):
+                yield Finding("Q07", path)
+        elif depth >= DEPTH:
+            yield Finding("Q11", path)
+        else:
+            yield from self._inner(path, depth + 1)
+
+    def _empty(self, path: str) -> Iterator[Finding]:
+        id, _, kind = path.rpartition("/")[2].partition(".")
+        if kind != SLICE or self._now > names.micros_of(id) + seconds(2 * SLICE_SECONDS):
+            yield Finding("Q10", path)
+
+    # --- files ---------------------------------------------------------------------------------------------
+
+    def _file(self, prefix: str, name: Name) -> Iterator[Finding]:
+        path = prefix + name.text
+        if name.kind == ACKED:
+            # NFS: its presence tells a consumer that a reply was lost, so for a while it is no leftover.
+            if name.until + self._stale < self._now:
+                yield Finding("Q09", path)
+        elif name.kind in (NEW, ERROR_NEW):
+            yield from self._unfinished(prefix, name)
+        else:
+            yield from self._message(prefix, name)
+
+    def _unfinished(self, prefix: str, name: Name) -> Iterator[Finding]:
+        path = prefix + name.text
+        if name.kind == NEW and self._linked(path):
+            # CRASH: published by a link, and the writer died before its own name was gone.
+            visible = prefix + name.id
+            if self._same(path, visible):
+                yield Finding("Q04", path, visible)
+                return
+        if self._aged(name.id) and self._old(path):
+            yield Finding("Q06", path)
+
+    def _message(self, prefix: str, name: Name) -> Iterator[Finding]:
+        path = prefix + name.text
+        other = self._seen.setdefault(name.id, path)
+        if other != path:
+            behind, ahead = sorted((other, path), key=_progress_of)
+            yield Finding("Q04" if self._same(path, other) else "Q05", behind, ahead)
+        if names.micros_of(name.id) > self._now + seconds(FUTURE_SECONDS):
+            yield Finding("Q12", path)
+        yield from self._order(prefix, name)
+        if not prefix.startswith((DEAD + "/", DONE + "/")):
+            yield from self._life(path, name)
+        if self._deep:
+            yield from self._body(path)
+
+    def _order(self, prefix: str, name: Name) -> Iterator[Finding]:
+        priority = names.priority_of(name.id)
+        if (priority is not None) != self._settings.priorities:
+            yield Finding("Q14", prefix + name.text)
+        above = prefix[:-1].rpartition("/")[2].partition(".")[0]
+        if above.isdigit() and names.priority_of(above) != priority:
+            yield Finding("Q15", prefix + name.text)
+
+    def _life(self, path: str, name: Name) -> Iterator[Finding]:
+        if name.until > self._now + seconds(FAR_SECONDS):
+            yield Finding("Q13", path)
+        limit = self._settings.max_attempts
+        margin = seconds(self._settings.margin) if name.kind == LEASED else 0
+        over = name.kind in (DELAYED, LEASED) and name.until + margin < self._now
+        if over and 0 < limit <= name.attempts:
+            yield Finding("Q16", path)
+
+    def _body(self, path: str) -> Iterator[Finding]:
+        try:
+            fd = fs.open(path, fs.READ, dir_fd=self._fd)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            yield Finding("Q21", path, os.strerror(error.errno or 0))
+            return
+        try:
+            links = fs.fstat(fd).st_nlink
+        finally:
+            fs.close(fd)
+        if links > 1:
+            yield Finding("Q22", path, f"{links} names")
+
+    # --- facts ---------------------------------------------------------------------------------------------
+
+    def _linked(self, path: str) -> bool:
+        try:
+            return fs.stat(path, dir_fd=self._fd, follow_symlinks=False).st_nlink > 1
+        except FileNotFoundError:
+            return False
+
+    def _same(self, one: str, other: str) -> bool:
+        try:
+            first = fs.stat(one, dir_fd=self._fd, follow_symlinks=False)
+            second = fs.stat(other, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
+
+    def _aged(self, id: str) -> bool:
+        return names.micros_of(id) + self._stale < self._now
+
+    def _old(self, path: str) -> bool:
+        try:
+            return fs.mtime_of(path, self._fd) * 1_000_000 + self._stale < self._now
+        except FileNotFoundError:
+            return False
+
+
+def _type(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "a symbolic link"
+    return "a directory" if entry.is_dir() else "a file" if entry.is_file() else "a fifo, socket or device"
+
+
+def _progress_of(path: str) -> tuple[int, int]:
+    """How far a name is: a dead name is behind a live one (a redrive died), ready behind delayed behind leased."""
+    name = names.parse(path.rpartition("/")[2])
+    if name is None or path.startswith((DEAD + "/", DONE + "/")):
+        return 0, 0
+    return {READY: 1, DELAYED: 2, LEASED: 3}.get(name.kind, 0), name.until

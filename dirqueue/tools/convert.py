@@ -1,0 +1,264 @@
+"""Moving a queue from one layout to another, in place.
+
+    PATH                        the queue; in the old layout until the last step, in the new one after it
+    PATH.converting/queue/      the new queue, being filled
+    PATH.converting/moving/     the one message that is between the two
+    PATH.converting/old/        the emptied old queue, for a moment
+
+Layer: conveniences.  Touches: these, and the queue itself through its own claims and acks.
+Invariant: each message is in the old queue, in moving/ or in the new queue, whatever happens; what lies in moving/
+counts only if the old queue has it no more and the new queue has it not yet.
+Crash: run it again; it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dirqueue.disk import fs
+from dirqueue.errors import DirQueueError, Empty, QueueError, QueueNotFound, Unsupported, access_error
+from dirqueue.layouts.native.publish import remove_tree
+from dirqueue.lease import Lease
+from dirqueue.queue import Queue
+from dirqueue.settings import check_seconds
+
+#: How long one message may be on its way; after a crash its lease holds the conversion up for so long.
+LEASE = 60.0
+#: Says in PATH.converting what the old layout was.
+FROM = "from"
+#: What of an emptied queue may be removed with it.
+FURNITURE = (".ballast", ".purge.lock", "queue.json", FROM, FROM + ".new")
+#: And what a process that died left there: never a message that was accepted.
+LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)|[0-9]{13,34}\.(new|error)|\.clock-.*")
+_LIVE = ("ready", "delayed", "leased")
+
+
+class Converted(NamedTuple):
+    """What a conversion did."""
+
+    messages: int
+    #: Where the old directory is kept because something in it is not ours; empty if it is gone.
+    left: str
+
+
+def convert(
+    path: str | os.PathLike[str],
+    *,
+    layout: str,
+    wait: float = 0,
+    progress: Callable[[], None] | None = None,
+    **settings: Any,
+) -> Converted:
+    """Move every message of a queue to another layout, in order; the path stays the same.
+
+    Stop producers first: what one of them puts into the old directory after the last step is not seen. Attempts,
+    and the time of a put, begin anew; what the new layout cannot hold (delayed, dead and done messages) is refused.
+
+    Args:
+        path: The queue.
+        layout: The layout that it is to have.
+        wait: Seconds to wait for leases that others hold; 0 refuses at once if there are any.
+        progress: Called once for each message.
+        settings: For the new queue.
+    """
+    return _Conversion(os.path.abspath(path), layout, settings, progress or (lambda: None)).run(
+        check_seconds("wait", wait)
+    )
+
+
+class _Conversion:
+    def __init__(
+        self, path: str, layout: str, settings: dict[str, Any], progress: Callable[[], None]
+    ) -> None:
+        self.path = path
+        self.work = path + ".converting"
+        self.target_path = os.path.join(self.work, "queue")
+        self.moving = os.path.join(self.work, "moving")
+        self.old = os.path.join(self.work, "old")
+        self.layout = layout
+        self.settings = settings
+        self.progress = progress
+        self.moved = 0
+
+    def run(self, wait: float) -> Converted:
+        try:
+            if not self._there(self.old):
+                source = self._source()
+                if source is None:
+                    return Converted(0, self._sweep())
+                with source:
+                    self._begin(source, wait)
+                    with self._new(self.target_path) as target:
+                        self._leftovers(source, target)
+                        self._drain(source, target, time.monotonic() + wait)
+                fs.rename(self.path, self.old)
+                # CRASH: the path is free until the next rename; the next run does it.
+            if self._there(self.target_path):
+                fs.rename(self.target_path, self.path)
+                fs.sync_directory(os.path.dirname(self.path), -1)
+            return Converted(self.moved, self._sweep())
+        except OSError as error:
+            if isinstance(error, DirQueueError):
+                raise
+            raise access_error(self.path, "convert", error) from error
+
+    def _source(self) -> Queue[bytes] | None:
+        """Return the old queue; None if the work is done already."""
+        if not self._there(self.path):
+            raise QueueNotFound(f"there is no queue at {self.path!r} to convert", path=self.path)
+        began_as = self._began_as()
+        # The new queue is made before that is written down, and leaves its place in the last step but one.
+        if began_as != "auto" and not self._there(self.target_path):
+            return None
+        source = Queue(self.path, create=False, layout=began_as)
+        # CRASH: that we die, however often, is no failure of the message that we hold then.
+        source._layout.settings = source.settings._replace(max_attempts=0)  # noqa: SLF001 - no setting of the queue's
+        if began_as != "auto" or source.layout != self.layout:
+            return source
+        source.close()
+        return None
+
+    def _began_as(self) -> str:
+        """Return the layout of the old queue: an emptied one cannot always be recognised."""
+        try:
+            return fs.read_file(os.path.join(self.work, FROM), -1).decode()
+        except FileNotFoundError:
+            return "auto"
+
+    def _begin(self, source: Queue[bytes], wait: float) -> None:
+        """Refuse what cannot be done, before anything is."""
+        stats = source.stats()
+        lacks = _lacks(self.layout)
+        for state, count in (("delay", stats.delayed), ("dead", stats.dead), ("done", stats.done)):
+            if count and state in lacks:
+                raise Unsupported(
+                    f"{self.path!r} holds {count} {state.replace('delay', 'delayed')} messages, and {self.layout} "
+                    f"has no place for them: get, redrive or clear them first",
+                    path=self.path,
+                )
+        if stats.dead or stats.done:
+            raise Unsupported(
+                f"{self.path!r} holds {stats.dead} dead and {stats.done} done messages, which are not converted: "
+                f"redrive or clear them first",
+                path=self.path,
+            )
+        if stats.leased and not wait:
+            raise QueueError(
+                f"{stats.leased} messages of {self.path!r} are held: stop the consumers, or give wait=SECONDS",
+                path=self.path,
+            )
+        fs.make_directories(self.moving)
+        self._new(self.target_path).close()
+        if not self._there(os.path.join(self.work, FROM)):
+            fs.replace_file(os.path.join(self.work, FROM), source.layout.encode(), -1, sync=True)
+
+    def _new(self, path: str) -> Queue[bytes]:
+        return Queue.create(path, layout=self.layout, **self.settings)
+
+    def _drain(self, source: Queue[bytes], target: Queue[bytes], deadline: float) -> None:
+        while True:
+            try:
+                lease = source.get(timeout=0, lease=LEASE)
+            except Empty:
+                if not len(source):
+                    return
+                if time.monotonic() > deadline:
+                    raise QueueError(
+                        f"{len(source)} messages of {self.path!r} are still held; nothing is lost, run it again",
+                        path=self.path,
+                    ) from None
+                time.sleep(0.05)
+            else:
+                self._move(lease, target)
+
+    def _move(self, lease: Lease[bytes], target: Queue[bytes]) -> None:
+        """Write a copy, take the original away, make the copy the message: at each moment one of them counts."""
+        copy = os.path.join(self.moving, lease.message.id.replace("/", "-"))
+        with lease.message.open() as stream:
+            fs.discard(copy, -1)
+            fs.copy_out(stream, copy)
+        fs.chmod(copy, fs.FILE_MODE & ~_umask())
+        fs.sync_directory(self.moving, -1)
+        lease.ack()
+        target.put_path(copy)
+        self.moved += 1
+        self.progress()
+
+    def _leftovers(self, source: Queue[bytes], target: Queue[bytes]) -> None:
+        """Finish what a crash left between the two queues."""
+        for name in fs.names_in(self.moving, -1):
+            if name.endswith(".new"):
+                fs.discard(os.path.join(self.moving, name), -1)
+                continue
+            copy = os.path.join(self.moving, name)
+            entry = source._layout.find(name.replace("-", "/"))  # noqa: SLF001 - an id that may be gone
+            if entry is not None and entry.state in _LIVE:
+                fs.unlink(copy)  # the old queue has it still
+            elif _holds(target, fs.stat(copy)):
+                fs.unlink(copy)  # the new queue has it already, by link
+            else:
+                # A second name in the new queue that nobody can see is no message, and would be in the way.
+                fs.replace_file(copy, fs.read_file(copy, -1), -1, sync=True)
+                target.put_path(copy)
+                self.moved += 1
+
+    def _sweep(self) -> str:
+        """Take over what came into the old directory at the last moment, and remove it if nothing is left."""
+        if self._there(self.old):
+            with Queue(self.old, create=False, layout=self._began_as()) as late:
+                if len(late):
+                    fs.make_directories(self.moving)
+                    with self._new(self.path) as target:
+                        self._leftovers(late, target)
+                        self._drain(late, target, time.monotonic())
+            _remove(self.old)
+        _remove(self.work)
+        return self.work if self._there(self.work) else ""
+
+    @staticmethod
+    def _there(path: str) -> bool:
+        return fs.exists(path, -1)
+
+
+def _remove(path: str) -> None:
+    """Remove a directory of empty directories and of what we put there ourselves."""
+    for entry in list(fs.listing(path, -1)) if fs.exists(path, -1) else ():
+        inner = os.path.join(path, entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name in ("obsolete", "temporary"):
+                remove_tree(inner, -1)  # dirq-normal: elements half removed or half written
+            else:
+                _remove(inner)
+        elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):
+            fs.discard(inner, -1)
+    fs.remove_directory(path, -1)
+
+
+def _holds(target: Queue[bytes], copy: os.stat_result) -> bool:
+    """Whether a message of the queue is the same file."""
+    if copy.st_nlink == 1:
+        return False
+    for message in target.peek():
+        with message.open() as stream:
+            if fs.fstat(stream.fileno()).st_ino == copy.st_ino:
+                return True
+    return False
+
+
+def _lacks(layout: str) -> dict[str, str]:
+    from dirqueue.layouts import layout_class
+
+    lacks: dict[str, str] = layout_class(layout).lacks
+    return lacks
+
+
+def _umask() -> int:
+    """Return the process's umask without a moment in which it is another."""
+    for line in fs.read_file("/proc/self/status", -1).decode().splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    return 0o077

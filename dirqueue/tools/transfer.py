@@ -1,0 +1,229 @@
+"""Moving messages from one queue to another.
+
+Layer: conveniences.  Touches: the exact names of messages that nobody holds, in both queues.
+Invariant: between two native queues of one filesystem a move is one rename: the message is in one or the other,
+never in both or none. Otherwise it is claimed, put and acknowledged: a crash in between leaves it in both.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dirqueue.disk import fs
+from dirqueue.errors import (
+    Empty,
+    MessageNotFound,
+    MessageTooLarge,
+    SettingsError,
+    Unsupported,
+    access_error,
+)
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import with_priority
+from dirqueue.message import Entry
+from dirqueue.queue import Queue
+
+if TYPE_CHECKING:
+    from dirqueue.layouts.base import Layout
+
+STATES = ("ready", "delayed", "dead")
+
+
+class Moved(NamedTuple):
+    """What a move did."""
+
+    #: The ids of the messages as they are in the other queue.
+    ids: list[str]
+    #: Whether each was one rename.
+    atomic: bool
+
+
+def move(
+    source: Queue[Any],
+    target: Queue[Any],
+    ids: Iterable[str] | None = None,
+    *,
+    state: str = "ready",
+    limit: int | None = None,
+    progress: Callable[[], None] | None = None,
+) -> Moved:
+    """Move messages that nobody holds; those that are claimed meanwhile stay where they are.
+
+    Args:
+        source: Where they are.
+        target: Where they go; what it was created with decides about priorities and sizes.
+        ids: These only; MessageNotFound for the first that is not there.
+        state: ready, delayed (keeps its delay and its attempts) or dead (becomes ready, its attempts forgotten).
+        limit: At most so many, the oldest first.
+        progress: Called once per message.
+    """
+    if state not in STATES:
+        raise SettingsError(f"state must be one of {', '.join(STATES)}, not {state!r:.60}")
+    here, there = source._layout, target._layout  # noqa: SLF001 - the two halves of one rename
+    here.directory.need()
+    there.directory.make()
+    if _same(here, there):
+        raise SettingsError(f"{source.path!r} and {target.path!r} are the same queue")
+    chosen = _chosen(source, ids, state, limit)
+    if here.name == there.name == "native":
+        try:
+            return Moved(_rename_all(source, target, chosen, progress or _nothing), atomic=True)
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # the first rename tells, before anything was moved
+                raise
+    if ids is not None or state == "delayed":
+        raise Unsupported(
+            f"messages of {source.path!r} cannot be moved by id, nor delayed ones, to {target.path!r}: "
+            "that takes two native queues on one filesystem",
+            path=source.path,
+        )
+    if state == "dead":
+        return Moved(_copy_dead(source, target, chosen, progress or _nothing), atomic=False)
+    return Moved(_relay(source, target, len(chosen), progress or _nothing), atomic=False)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _same(here: Layout, there: Layout) -> bool:
+    one, other = fs.fstat(here.directory.fd), fs.fstat(there.directory.fd)
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _chosen(source: Queue[Any], ids: Iterable[str] | None, state: str, limit: int | None) -> list[Entry]:
+    if ids is None:
+        return [message.entry for message in source.peek(state, limit)]
+    found = [source.message(id).entry for id in ids]
+    for entry in found:
+        if entry.state != state:
+            text = f"message {entry.id} of {source.path!r} is {entry.state}, not {state}"
+            raise MessageNotFound(text, message_id=entry.id)
+    return found[:limit]
+
+
+# --- one rename each ---------------------------------------------------------------------------------------
+
+
+def _rename_all(
+    source: Queue[Any], target: Queue[Any], chosen: list[Entry], step: Callable[[], None]
+) -> list[str]:
+    moved = []
+    left = set()
+    for entry in chosen:
+        _check_fits(source, target, entry)
+        id = _rename(source, target, entry)
+        if id is not None:
+            moved.append(id)
+            left.add(entry.place.rpartition("/")[0] or ".")
+        step()
+    if moved and (source.settings.sync or target.settings.sync):
+        try:
+            target._layout.directory.sync()  # noqa: SLF001 - the new names first: better twice than never
+            for directory in left:
+                source._layout.directory.sync(directory)  # noqa: SLF001
+        except FileNotFoundError:
+            pass  # an emptied directory is gone with its names
+        except OSError as error:
+            raise access_error(target.path, "make durable a move to", error) from error
+    return moved
+
+
+def _check_fits(source: Queue[Any], target: Queue[Any], entry: Entry) -> None:
+    settings = target.settings
+    if settings.max_size:
+        size = source._layout.size(entry.place)  # noqa: SLF001
+        if size > settings.max_size:
+            text = f"message {entry.id} has {size} bytes; {target.path!r} takes at most {settings.max_size}"
+            raise MessageTooLarge(text, message_id=entry.id, size=size, limit=settings.max_size)
+    if settings.max_messages:
+        target._wait_for_room(1, 0)  # noqa: SLF001
+
+
+def _rename(source: Queue[Any], target: Queue[Any], entry: Entry) -> str | None:
+    """Move one message by its exact name; None if somebody was faster."""
+    directory = target._layout.directory  # noqa: SLF001
+    here = os.path.join(os.path.abspath(source.path), entry.place)
+    tail = "" if entry.state == "dead" else entry.place.rpartition("/")[2][len(entry.id) :]
+    id = entry.id
+    if target.settings.priorities != (entry.priority is not None):
+        id = with_priority(id, target.settings.default_priority if target.settings.priorities else None)
+    try:
+        try:
+            fs.rename_noreplace(here, id + tail, directory.fd)
+        except NotImplementedError:
+            # RACE: nobody else makes this id; only a copy made by hand can have it.
+            if fs.exists(id + tail, directory.fd):
+                raise FileExistsError(errno.EEXIST, "the id is taken") from None
+            fs.rename(here, id + tail, dst_dir_fd=directory.fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise
+        raise access_error(target.path, f"move message {entry.id} to", error) from error
+    _move_note(here, entry, directory.fd, id if tail else None)
+    return id
+
+
+def _move_note(here: str, entry: Entry, dir_fd: int, id: str | None) -> None:
+    """Let the reason of the last failure go along; that of a message that starts anew goes away."""
+    note = os.path.join(os.path.dirname(here), f"{entry.id}.{names.ERROR}")
+    try:
+        if id is None:
+            fs.unlink(note)
+        else:
+            fs.rename(note, f"{id}.{names.ERROR}", dst_dir_fd=dir_fd)
+    except OSError:
+        pass  # there was none; it is only a note
+
+
+# --- claim, put, acknowledge -------------------------------------------------------------------------------
+
+
+def _relay(source: Queue[Any], target: Queue[Any], count: int, step: Callable[[], None]) -> list[str]:
+    moved = []
+    for _ in range(count):
+        try:
+            lease = source.get(timeout=0)
+        except Empty:
+            break
+        with lease as message:
+            try:
+                moved.append(_put(target, message.data, message.priority))
+            except BaseException:
+                lease.release()
+                raise
+            # CRASH: here it is in both queues, and comes back in the first when the lease is over.
+        step()
+    return moved
+
+
+def _copy_dead(
+    source: Queue[Any], target: Queue[Any], chosen: list[Entry], step: Callable[[], None]
+) -> list[str]:
+    layout = source._layout  # noqa: SLF001
+    moved = []
+    for entry in chosen:
+        try:
+            data = layout.load(entry.place)
+        except MessageNotFound:
+            continue  # RACE: somebody redrove it
+        moved.append(_put(target, data, entry.priority))
+        layout.remove(entry)
+        step()
+    return moved
+
+
+def _put(target: Queue[Any], data: bytes, priority: int | None) -> str:
+    """Put bytes as they are, whatever codec the queue was opened with."""
+    if 0 < target.settings.max_size < len(data):
+        text = f"a message of {len(data)} bytes does not fit: {target.path!r} takes at most {target.settings.max_size}"
+        raise MessageTooLarge(text, message_id="", size=len(data), limit=target.settings.max_size)
+    if target.settings.max_messages:
+        target._wait_for_room(1, 0)  # noqa: SLF001
+    wanted = (priority or target.settings.default_priority) if target.settings.priorities else None
+    return target._layout.put(data, 0, wanted)  # noqa: SLF001

@@ -1,0 +1,283 @@
+"""Running a handler in a child process: it may crash, hang or hold the GIL, and the lease is kept all the same.
+
+Layer: conveniences.  Touches: nothing; the body is read by the worker and sent, or its open file is.
+The worker claims, renews and commits; the child only runs the handler. So a child can be killed at any moment, and
+what killed it is known and written beside the message.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
+
+from dirqueue.codecs import Codec
+from dirqueue.disk import fs
+from dirqueue.errors import MessageNotFound
+from dirqueue.message import Entry, Failure, Message
+from dirqueue.worker.events import Event
+from dirqueue.worker.forkserver import Nursery
+from dirqueue.worker.outcome import RETRY, Cancelled, Outcome, call, signal_name
+from dirqueue.worker.watchdog import Run
+
+_LENGTH = struct.Struct("!Q")
+#: The pause before a child that died is replaced: the first, and the longest.
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 30.0
+
+
+class Parcel(NamedTuple):
+    """What a child gets to know of a message."""
+
+    entry: Entry
+    codec: int | Codec[Any]
+    #: None for a body too long for memory: then its open file comes along.
+    data: bytes | None
+    leased_at: datetime | None
+    failure: Failure | None
+
+
+class InProcess:
+    """Calls the handler in a child of its own, started when needed and replaced when it dies."""
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        codecs: list[Codec[Any]],
+        emit: Callable[[Event], None],
+        wait: Callable[[float], bool],
+    ) -> None:
+        self._nursery = nursery
+        self._codecs = codecs
+        self._emit = emit
+        self._wait = wait
+        self._deaths = 0
+        self.pid = 0
+        self._socket: socket.socket | None = None
+        self._running: Run | None = None
+        self._lock = threading.Lock()
+
+    def prepare(self) -> bool:
+        """Have a living child before anything is claimed for it; False if the worker stops meanwhile."""
+        if self._socket is not None:
+            return True
+        if self._deaths and self._wait(min(FIRST_PAUSE * 2.0 ** (self._deaths - 1), LONGEST_PAUSE)):
+            return False
+        self.pid, self._socket = self._nursery.start()
+        return True
+
+    def run(self, run: Run) -> Outcome:
+        """Return how the handler ended; a child that died is a failure of the message."""
+        child = self._socket
+        if child is None:
+            raise RuntimeError("prepare() comes first")
+        with self._lock:
+            self._running = run
+        try:
+            told = self._talk(child, run)
+        finally:
+            with self._lock:
+                self._running = None
+        if run.cancelled:
+            # RACE: a kill may be on its way to this child; the next message gets another one.
+            self._forget()
+            raise Cancelled
+        if not told:
+            return self._died(run)
+        self._deaths = 0
+        outcome: Outcome = pickle.loads(told)  # noqa: S301 - from our own child, over a private socket
+        return outcome
+
+    def _talk(self, child: socket.socket, run: Run) -> bytes:
+        """Return the child's answer; nothing if it died."""
+        try:
+            self._ask(child, run)
+            return _receive(child)[0]
+        except (BrokenPipeError, ConnectionResetError):
+            return b""  # it died before it had read all
+
+    def _ask(self, child: socket.socket, run: Run) -> None:
+        message = run.lease.message
+        codec = run.lease.codec
+        known = [index for index, each in enumerate(self._codecs) if each is codec]
+        tried = message.attempts > 1
+        file: BinaryIO | None = None
+        try:
+            if message.size > fs.CHUNK:
+                file = message.open()
+            fd = _fileno(file)
+            parcel = Parcel(
+                message.entry,
+                known[0] if known else codec,
+                message.data if fd is None else None,
+                message.leased_at if tried else None,
+                message.failure if tried else None,
+            )
+            _send(child, pickle.dumps(parcel), fd)
+        finally:
+            if file is not None:
+                file.close()
+
+    def _died(self, run: Run) -> Outcome:
+        pid, status = self.pid, self._nursery.ended(self.pid)
+        self._forget()
+        self._deaths += 1
+        text = f"worker process {pid} {how_it_ended(status)} while it handled the message"
+        self._emit(Event("died", run.lease.path, run.id, run.attempts, error=text, pid=pid))
+        return Outcome(RETRY, None, text)
+
+    def cancel(self, run: Run) -> None:
+        """Kill the child if it is still at this delivery: nothing less stops any handler."""
+        with self._lock:
+            if self._running is run:
+                self._nursery.kill(self.pid)
+
+    def close(self) -> None:
+        """Let the child go: it ends when its socket closes."""
+        self._forget()
+
+    def _forget(self) -> None:
+        child, self._socket = self._socket, None
+        if child is not None:
+            child.close()
+
+
+def how_it_ended(status: int | None) -> str:
+    """Return a wait status in words."""
+    if status is None:
+        return "vanished"
+    if os.WIFSIGNALED(status):
+        return f"was killed by {signal_name(os.WTERMSIG(status))}"
+    return f"ended with status {os.waitstatus_to_exitcode(status)}"
+
+
+def serve(handler: Callable[[Any], object], codecs: list[Codec[Any]], worker: socket.socket) -> None:
+    """Be a child: handle what comes until the socket closes."""
+    while True:
+        try:
+            told, fd = _receive(worker)
+        except OSError:
+            return
+        if not told:
+            return
+        parcel: Parcel = pickle.loads(told)  # noqa: S301 - from the worker that started us
+        codec = codecs[parcel.codec] if isinstance(parcel.codec, int) else parcel.codec
+        with _Sent(parcel, fd) as source:
+            outcome = call(handler, Message(parcel.entry, source, codec, parcel.data))
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        _send(worker, pickle.dumps(outcome), None)
+
+
+class _Sent:
+    """The source of a message in a child: what was sent, and no way to change anything."""
+
+    def __init__(self, parcel: Parcel, fd: int | None) -> None:
+        self._parcel = parcel
+        self._fd = fd
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            fs.close(self._fd)
+
+    def load(self, place: str) -> bytes:
+        with self.stream(place) as file:
+            return file.read()
+
+    def stream(self, _place: str) -> BinaryIO:
+        if self._fd is None:
+            return io.BytesIO(self._parcel.data or b"")
+        # Opened anew by its descriptor: each reader has its own position, and a renewal may change the name.
+        return io.BufferedReader(_Positioned(self._fd))
+
+    def size(self, _place: str) -> int:
+        return len(self._parcel.data or b"") if self._fd is None else fs.fstat(self._fd).st_size
+
+    def leased_at(self, _entry: Entry) -> datetime | None:
+        return self._parcel.leased_at
+
+    def failure(self, _entry: Entry) -> Failure | None:
+        return self._parcel.failure
+
+    def cancel(self, entry: Entry) -> NoReturn:
+        raise _held(entry)
+
+    def change(self, entry: Entry, **_: Any) -> NoReturn:
+        raise _held(entry)
+
+
+def _held(entry: Entry) -> MessageNotFound:
+    return MessageNotFound(
+        f"cannot change {entry.id}: it is leased, and only an unclaimed message can be", message_id=entry.id
+    )
+
+
+class _Positioned(io.RawIOBase):
+    """Reads a shared descriptor from a position of its own."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: fs.fstat(self._fd).st_size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        done = os.preadv(self._fd, [buffer], self._at)
+        self._at += done
+        return done
+
+
+def _fileno(file: BinaryIO | None) -> int | None:
+    try:
+        return None if file is None else file.fileno()
+    except (OSError, io.UnsupportedOperation):
+        return None  # a layout that makes the body up: it is sent
+
+
+def _send(to: socket.socket, data: bytes, fd: int | None) -> None:
+    head = _LENGTH.pack(len(data))
+    if fd is None:
+        to.sendall(head)
+    else:
+        socket.send_fds(to, [head], [fd])
+    to.sendall(data)
+
+
+def _receive(source: socket.socket) -> tuple[bytes, int | None]:
+    """Return one whole message and the descriptor that came with it; empty at the end."""
+    head, fds, _, _ = socket.recv_fds(source, _LENGTH.size, 1)
+    head += _exactly(source, _LENGTH.size - len(head)) if head else b""
+    if len(head) < _LENGTH.size:
+        return b"", None
+    (length,) = _LENGTH.unpack(head)
+    data = _exactly(source, length)
+    return (data if len(data) == length else b""), (fds[0] if fds else None)
+
+
+def _exactly(source: socket.socket, length: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < length:
+        data = source.recv(min(length - len(pieces), 1 << 20))
+        if not data:
+            break
+        pieces += data
+    return bytes(pieces)

@@ -1,0 +1,290 @@
+"""One run of a worker: its lanes, its signals and its end.
+
+Layer: conveniences.
+The thread that runs the crew only waits, for signals, deadlines and the service manager; lanes do the work.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dirqueue.codecs import Codec
+from dirqueue.lease import Lease
+from dirqueue.worker.events import Event, Events, key_values
+from dirqueue.worker.forkserver import Nursery
+from dirqueue.worker.outcome import RELEASE, Outcome
+from dirqueue.worker.processes import InProcess, serve
+from dirqueue.worker.slot import SHORT_PAUSE, Call, Slot, settle
+from dirqueue.worker.systemd import Notifier
+from dirqueue.worker.threads import InThread
+from dirqueue.worker.watchdog import STOP, Keeper, Run
+
+#: The waiting thread looks around this often.
+TICK = 1.0
+#: How long a handler has to let go when everything must be released at once.
+LET_GO = 2.0
+
+
+class Source(Protocol):
+    """Anything to get leases from: a Queue, a QueueSet."""
+
+    def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[Any]: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a worker was told; see Worker."""
+
+    source: Source
+    handler: Callable[[Any], object]
+    threads: int
+    processes: int
+    lease: float | None
+    time_limit: float | None
+    limit: int | None
+    drain: float
+    signals: bool
+
+    @property
+    def name(self) -> str:
+        """What log lines call the source."""
+        return str(getattr(self.source, "path", type(self.source).__name__))
+
+
+class Crew:
+    """The lanes of one run, and who looks after them."""
+
+    def __init__(self, plan: Plan, events: Events, *, until_empty: bool, idle: float) -> None:
+        self.plan = plan
+        self.until_empty = until_empty
+        self._idle = idle
+        self._events = events
+        self.emit = events.emit
+        self.keeper = Keeper(self.emit, self._give_up)
+        self._slots: list[Slot] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._left = plan.limit
+        self.error: Exception | None = None
+        self._stop_signals = 0
+        self._status_asked = False
+        self._last_work = self._began = time.monotonic()
+        self._finished = False
+        self._woken, self._wake = socket.socketpair()
+        self._woken.setblocking(False)
+        self._wake.setblocking(False)
+        self._notifier = Notifier()
+
+    def stop(self) -> None:
+        """Claim no more."""
+        self._stop.set()
+        self.wake()
+
+    def status(self) -> dict[str, Any]:
+        """Return what the crew is doing, as plain values."""
+        runs = self.keeper.running()
+        return {
+            "queue": self.plan.name,
+            "pid": os.getpid(),
+            "state": "stopping" if self._stop.is_set() else "running",
+            "slots": len(self._slots),
+            "running": len(runs),
+            **self._events.counts()._asdict(),
+            "uptime": round(time.monotonic() - self._began, 1),
+            "longest": round(runs[0].seconds, 1) if runs else None,
+            "longest_id": runs[0].id if runs else None,
+        }
+
+    # --- what lanes call -----------------------------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more is to be claimed."""
+        return self._stop.is_set()
+
+    def reserve(self) -> bool:
+        """Take one from the limit; False when it is used up."""
+        with self._lock:
+            if self._left is not None:
+                if self._left == 0:
+                    return False
+                self._left -= 1
+            return True
+
+    def give_back(self) -> None:
+        """Nothing was claimed after all."""
+        with self._lock:
+            if self._left is not None:
+                self._left += 1
+
+    def worked(self) -> None:
+        """A message was handled."""
+        self._last_work = time.monotonic()
+
+    def goes_on(self, looked: float) -> bool:
+        """Whether a lane that looked then and found nothing looks again.
+
+        A lane ends only after a look of its own found nothing, so what its own handler put is never left behind.
+        """
+        if not self.until_empty:
+            return True
+        with self._lock:
+            quiet = all(slot.idle for slot in self._slots) and not self.keeper.running()
+            if quiet and looked - self._last_work >= self._idle:
+                self._finished = True
+            return not self._finished
+
+    def pause(self, seconds: float) -> bool:
+        """Sleep; True if the worker was stopped meanwhile."""
+        return self._stop.wait(seconds)
+
+    def fail(self, error: Exception) -> None:
+        """A lane cannot go on: stop the others, and let run() raise it."""
+        with self._lock:
+            self.error = self.error or error
+        self.stop()
+
+    def wake(self) -> None:
+        """Make the waiting thread look around."""
+        try:
+            self._wake.send(b"\0")
+        except OSError:
+            pass  # it has ended, or has more than enough to wake up for
+
+    # --- running -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until stopped, empty or done with so many."""
+        nursery = None
+        try:
+            plan = self.plan
+            if plan.processes:
+                codecs = _codecs_of(plan.source)
+                nursery = Nursery(functools.partial(serve, plan.handler, codecs))
+                calls: list[Call] = [
+                    InProcess(nursery, codecs, self.emit, self.pause) for _ in range(plan.processes)
+                ]
+            else:
+                calls = [InThread(plan.handler) for _ in range(plan.threads)]
+            self._slots = [Slot(self, call, number) for number, call in enumerate(calls, 1)]
+            self._work(nursery)
+        finally:
+            if nursery is not None:
+                nursery.close()
+            self._woken.close()
+            self._wake.close()
+
+    def _work(self, nursery: Nursery | None) -> None:
+        unwatch = self._events.watch_puts(self.plan.source)
+        restore = self._install_signals()
+        try:
+            self.emit(Event("started", self.plan.name, pid=os.getpid()))
+            self.keeper.start()
+            for slot in self._slots:
+                slot.thread.start()
+            self._notifier.tell("READY=1", f"STATUS={status_line(self.status())}")
+            self._wait(nursery)
+            self.emit(Event("stopped", self.plan.name, pid=os.getpid()))
+        finally:
+            self._stop.set()
+            restore()
+            unwatch()
+            self.keeper.close()
+
+    def _wait(self, nursery: Nursery | None) -> None:
+        """Look around until every lane has ended or the time to drain is over."""
+        deadline = math.inf
+        alive_at = 0.0
+        while not all(slot.ended for slot in self._slots):
+            now = time.monotonic()
+            if self._status_asked:
+                self._status_asked = False
+                print(status_line(self.status()), file=sys.stderr, flush=True)  # noqa: T201 - asked for by SIGUSR1, as with dd
+            if nursery is not None and not nursery.alive:
+                self.fail(nursery.lost())
+            if self._stop_signals:
+                self._stop.set()
+            if self._stop.is_set() and deadline == math.inf:
+                deadline = now + self.plan.drain
+                self.emit(Event("stopping", self.plan.name, pid=os.getpid()))
+                self._notifier.tell("STOPPING=1")
+            if now >= deadline or self._stop_signals > 1:
+                self._release_all()
+                return
+            every = self._notifier.every or TICK
+            if now >= alive_at and self.keeper.alive:
+                alive_at = now + every
+                self._notifier.tell("WATCHDOG=1", f"STATUS={status_line(self.status())}")
+            pause = max(0.0, min(TICK, every, deadline - now))
+            if select.select([self._woken], [], [], pause)[0]:
+                self._woken.recv(4096)
+
+    def _release_all(self) -> None:
+        """Stop every running handler and give its message back; those that do not let go lose it anyway."""
+        deadline = time.monotonic() + LET_GO
+        while not all(slot.ended for slot in self._slots) and time.monotonic() < deadline:
+            for run in self.keeper.running():
+                run.cancel(STOP)
+            select.select([self._woken], [], [], SHORT_PAUSE)
+        for run in self.keeper.running():
+            run.cancel(STOP)
+            settle(run, Outcome(RELEASE), self.plan.time_limit, self.emit)
+
+    def _give_up(self, run: Run) -> None:
+        """A handler did not stop at its time limit: take the message from it, so that others may try."""
+        self.emit(run.event("stuck", "the handler cannot be stopped; use processes"))
+        settle(run, Outcome(RELEASE), self.plan.time_limit, self.emit)
+
+    # --- signals -------------------------------------------------------------------------------------------
+
+    def _install_signals(self) -> Callable[[], None]:
+        """Take over the signals if we may; return what gives them back."""
+        if not self.plan.signals or threading.current_thread() is not threading.main_thread():
+            return lambda: None
+        before = {
+            number: signal.signal(number, taker)
+            for number, taker in (
+                (signal.SIGTERM, self._take_stop),
+                (signal.SIGINT, self._take_stop),
+                (signal.SIGUSR1, self._take_status),
+            )
+        }
+
+        def restore() -> None:
+            for number, taker in before.items():
+                signal.signal(number, taker)
+
+        return restore
+
+    # A signal may come while this thread holds any lock: the takers only leave a mark and knock.
+
+    def _take_stop(self, _number: int, _frame: object) -> None:
+        self._stop_signals += 1
+        self.wake()
+
+    def _take_status(self, _number: int, _frame: object) -> None:
+        self._status_asked = True
+        self.wake()
+
+
+def status_line(status: dict[str, Any]) -> str:
+    """Return a status as one line of key=value."""
+    told = {key: value for key, value in status.items() if value is not None}
+    return key_values({"event": "status", **told})
+
+
+def _codecs_of(source: Any) -> list[Codec[Any]]:
+    """Return the codecs that children inherit: those of the queue, or of the queues in a set."""
+    queues = [source, *getattr(source, "queues", ())]
+    return [queue._codec for queue in queues if hasattr(queue, "_codec")]  # noqa: SLF001 - read once, not a message's path

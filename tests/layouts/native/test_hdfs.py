@@ -1,0 +1,92 @@
+"""Two hosts on an imitation of HDFS behind fuse: no message is lost, doubled or seen short."""
+
+import multiprocessing
+
+import pytest
+from lab import hdfsfs
+from support.kit import PATIENCE
+
+from dirqueue import Empty, Queue
+from dirqueue.layouts.native import staged
+from dirqueue.layouts.native.pins import Limit, Pins
+from dirqueue.layouts.native.staged import Identity
+from dirqueue.layouts.native.supply import claimable
+
+pytestmark = [pytest.mark.needs("fuse"), pytest.mark.timeout(300)]
+SPAWN = multiprocessing.get_context("spawn")
+BODY = b"all of it " * 20
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """One directory, mounted twice, with attributes that may be a minute old."""
+    source = tmp_path / "source"
+    source.mkdir()
+    with hdfsfs.mounted(source, tmp_path / "one") as one, hdfsfs.mounted(source, tmp_path / "two") as two:
+        yield one, two
+
+
+def consume(path, wanted, results):
+    """Claim, check and acknowledge until so many were seen by all; tell their bodies."""
+    queue = Queue(path, lease=600.0)
+    while True:
+        try:
+            lease = queue.get(timeout=3)
+        except Empty:
+            if wanted.is_set():
+                break
+            continue
+        results.put(bytes(lease.message.data))
+        lease.ack()
+    results.put(None)
+
+
+def test_two_hosts_share_a_queue_without_links_locks_or_honest_creation(hosts):
+    """A producer here, consumers on both: each message arrives once and whole."""
+    done, results = SPAWN.Event(), SPAWN.Queue()
+    consumers = [SPAWN.Process(target=consume, args=(host / "q", done, results)) for host in hosts]
+    queue = Queue(hosts[0] / "q")
+    queue.put(b"0 " + BODY)
+    for each in consumers:
+        each.start()
+    for number in range(1, 30):
+        queue.put(b"%d " % number + BODY)
+    queue.put_many(b"%d " % number + BODY for number in range(30, 60))
+    done.set()
+    seen, ended = [], 0
+    while ended < 2:
+        got = results.get(timeout=4 * PATIENCE)
+        ended += got is None
+        seen += [] if got is None else [got]
+    for each in consumers:
+        each.join(PATIENCE)
+    assert sorted(seen) == sorted(b"%d " % number + BODY for number in range(60))
+
+
+def test_a_batch_and_its_identity_hold_on_two_hosts(hosts):
+    """Written here and again there: visible once, never in part, never short."""
+    for number, host in enumerate(hosts):
+        queue = Queue(host / "q")
+        directory, settings = queue._layout.directory, queue.settings
+        staging = staged.begin(directory)
+        writer = staged.Writer(directory, settings, staging)
+        writer.add([BODY] * 20)
+        done = staged.commit(directory, settings, staging, writer.finish(), Identity("app", 1))
+        assert done is (number == 0)
+    assert [message.data for message in Queue(hosts[1] / "q").peek()] == [BODY] * 20
+
+
+def test_lots_are_pinned_by_the_outcome_of_the_rename(hosts):
+    """Two consumers on two hosts, from the same listing: no message is in two lots, none is lost."""
+    Queue(hosts[0] / "q").put_many([b"%d" % number for number in range(40)])
+    mine = []
+    for number, host in enumerate(hosts):
+        queue = Queue(host / "q")
+        pins = Pins(queue._layout.directory, queue.settings, f"c{number}")
+        pins.register(600.0)
+        mine.append((pins, claimable(pins.directory, pins.settings)))
+    for lot in range(1, 4):
+        for pins, supply in mine:
+            pins.pin(lot, supply, Limit(10))
+    leased = sorted(int(message.data) for message in Queue(hosts[0] / "q").peek("leased"))
+    assert leased == list(range(40))

@@ -1,0 +1,5 @@
+"""One suite for all layouts: what every queue promises, whatever its files look like."""
+
+from support.queues import given, layout, make_queue, native, needs, queue
+
+__all__ = ["given", "layout", "make_queue", "native", "needs", "queue"]

@@ -1,0 +1,83 @@
+"""One suite for all layouts: what every queue promises, whatever its files look like.
+
+A layout joins by one line in LAYOUTS. What its format cannot express it names in `lacks`, and the tests that need
+that skip and say why; everything else must hold.
+"""
+
+import pytest
+from support.kit import LONG
+
+from dirqueue import Queue
+from dirqueue.layouts import _MODULES
+
+#: Name of the variant -> what Queue() is given for it.
+LAYOUTS = {
+    "native": {"layout": "native"},
+    "vsqs": {"layout": "vsqs"},
+    "vsqs-ms": {"layout": "vsqs", "milliseconds": True},
+    "dirq-simple": {"layout": "dirq-simple"},
+    "dirq-normal": {"layout": "dirq-normal"},
+}
+KNOWN = {name: given for name, given in LAYOUTS.items() if given["layout"] in _MODULES}
+
+
+@pytest.fixture(params=list(KNOWN))
+def layout(request):
+    """Give the name of the variant under test."""
+    return request.param
+
+
+@pytest.fixture
+def given(layout):
+    """Give what Queue() needs to be of the variant under test."""
+    return KNOWN[layout]
+
+
+@pytest.fixture
+def make_queue(given, tmp_path):
+    """Give a maker of queue objects; those of one name are clients of one directory."""
+    made = []
+
+    def make(name="queue", **settings):
+        settings = {"sync": False, "margin": 0, "lease": LONG, **given, **settings}
+        queue = Queue(tmp_path / name, **settings)
+        made.append(queue)
+        return queue
+
+    yield make
+    for queue in made:
+        queue.close()
+
+
+@pytest.fixture
+def needs(given, layout, tmp_path):
+    """Give a function that skips the test if the layout lacks a capability, with the layout's own reason."""
+    lacks = Queue(tmp_path / "never made", **given)._layout.lacks
+
+    def need(*capabilities):
+        for capability in capabilities:
+            if capability in lacks:
+                pytest.skip(f"{layout} lacks {capability}: {lacks[capability]}")
+
+    return need
+
+
+@pytest.fixture
+def queue(make_queue):
+    """Give one queue with the defaults of this suite."""
+    return make_queue()
+
+
+@pytest.fixture
+def native(tmp_path):
+    """Give a maker of native queues, for what only that layout promises."""
+    made = []
+
+    def make(name="queue", **settings):
+        queue = Queue(tmp_path / name, **{"sync": False, "margin": 0, "lease": LONG, **settings})
+        made.append(queue)
+        return queue
+
+    yield make
+    for queue in made:
+        queue.close()
