@@ -29,8 +29,8 @@ def scan(cell: Cell) -> Result:
         late = f"{name}.{long_ago + 60_000_000}.1.host-1-abcdef-{number}"
         os.close(os.open(late if number % 100 == 0 else name, Floor.CREATE, 0o666, dir_fd=peer.fd))
     queue = Queue(cell.path, sync=False, margin=0.0)
-    cursor = queue._layout._cursor
-    now = queue._layout.directory.clock.now
+    cursor = queue.layout._cursor
+    now = queue.layout.directory.clock.now
 
     def look() -> None:
         cursor.stale()

@@ -65,7 +65,7 @@ def stream(spark, source, sink, memory):
 def driver(base, count):
     """What the driver alone does: publishing a staged batch, and pinning."""
     queue = Queue(base / "driver", sync=False)
-    directory, settings = queue._layout.directory, queue.settings
+    directory, settings = queue.layout.directory, queue.settings
     staging = staged.begin(directory)
     writer = staged.Writer(directory, settings, staging)
     writer.add([b"x" * 100] * count)

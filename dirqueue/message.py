@@ -14,9 +14,6 @@ from dirqueue import codecs
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: The states a message can be in, in the order of a life.
-STATES = ("new", "ready", "delayed", "leased", "done", "dead")
-
 
 class Entry(NamedTuple):
     """One message as a listing shows it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from dirqueue import codecs, stored_settings
+from dirqueue import codecs, states, stored_settings
 from dirqueue import settings as settings_
 from dirqueue.codecs import Codec
 from dirqueue.consumer import Consumer
@@ -29,7 +29,7 @@ from dirqueue.errors import (
 from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Held, Layout, Purged, refuse
 from dirqueue.lease import Lease
-from dirqueue.message import STATES, Message
+from dirqueue.message import Message
 from dirqueue.settings import Settings, check_count, check_priority, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
@@ -88,8 +88,9 @@ class Queue(Consumer[T]):
             raise not_found(self.path)
         stored = stored_settings.stored(directory) or {}
         joined = settings_.build(settings, stored, f"{self.path}/{settings_.FILE}")
-        self._layout: Layout = open_layout(directory, joined, given={*settings, *stored})
-        self.settings: Settings = self._layout.settings
+        #: The on-disk format: `queue.layout.name`, `queue.layout.lacks`, and the methods of `Layout`.
+        self.layout: Layout = open_layout(directory, joined, given={*settings, *stored})
+        self.settings: Settings = self.layout.settings
         self._room = 0
         # Bound once: these are looked up for every message.
         self._plain = self._codec is codecs.BYTES
@@ -105,12 +106,7 @@ class Queue(Consumer[T]):
         return cls(where, codec=codec, **settings)
 
     def __repr__(self) -> str:
-        return f"Queue({self.path!r}, layout={self._layout.name!r})"
-
-    @property
-    def layout(self) -> str:
-        """The name of the on-disk format."""
-        return self._layout.name
+        return f"Queue({self.path!r}, layout={self.layout.name!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +118,7 @@ class Queue(Consumer[T]):
 
     def close(self) -> None:
         """Let go of the directory's descriptor; the next use opens it again."""
-        self._layout.close()
+        self.layout.close()
 
     # --- putting -------------------------------------------------------------------------------------------
 
@@ -140,7 +136,7 @@ class Queue(Consumer[T]):
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
         if self._limited or delay != 0 or priority is not None or timeout is not None:
             priority = self._check_put(len(data), delay, priority, timeout)
-        return self._layout.put(data, delay, priority)
+        return self.layout.put(data, delay, priority)
 
     def _check_put(self, size: int, delay: float, priority: int | None, timeout: float | None) -> int | None:
         """Check all that a plain put has none of, wait for room, and return the priority."""
@@ -179,7 +175,7 @@ class Queue(Consumer[T]):
                     path=self.path,
                 )
             self._wait_for_room(len(bodies), timeout)
-        return self._layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
+        return self.layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
 
     def put_path(
         self,
@@ -201,10 +197,10 @@ class Queue(Consumer[T]):
         if self.settings.max_messages:
             self._wait_for_room(1, timeout)
         if link:
-            if "link" in self._layout.lacks:
-                refuse(self._layout, "link", "link a file in")
-            return self._layout.put_path(check_path(file), delay=delay, priority=priority, link=True)
-        return self._layout.put_path(check_path(file), delay=delay, priority=priority)
+            if "link" in self.layout.lacks:
+                refuse(self.layout, "link", "link a file in")
+            return self.layout.put_path(check_path(file), delay=delay, priority=priority, link=True)
+        return self.layout.put_path(check_path(file), delay=delay, priority=priority)
 
     def _encode(self, body: Any) -> bytes:
         data = codecs.encode(self._codec, body)
@@ -213,15 +209,15 @@ class Queue(Consumer[T]):
         return data
 
     def _check_delay(self, delay: float) -> None:
-        if check_seconds("delay", delay) and "delay" in self._layout.lacks:
-            refuse(self._layout, "delay", "delay a message")
+        if check_seconds("delay", delay) and "delay" in self.layout.lacks:
+            refuse(self.layout, "delay", "delay a message")
 
     def _check_priority(self, priority: int | None) -> int | None:
         if not self.settings.priorities:
             if priority is None:
                 return None
-            if "priority" in self._layout.lacks:
-                refuse(self._layout, "priority", "order by priority")
+            if "priority" in self.layout.lacks:
+                refuse(self.layout, "priority", "order by priority")
             raise SettingsError(
                 f"priority={priority!r} needs a queue with priorities: Queue.create({self.path!r}, priorities=True)"
             )
@@ -235,9 +231,9 @@ class Queue(Consumer[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
-        with Waiter(self._layout, timeout, for_room=True) as waiter:
+        with Waiter(self.layout, timeout, for_room=True) as waiter:
             while True:
-                free = limit - self._layout.count()
+                free = limit - self.layout.count()
                 if free >= wanted:
                     self._room = (free - wanted) // TRUST_ROOM
                     return
@@ -258,7 +254,7 @@ class Queue(Consumer[T]):
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
         if timeout is not None and timeout != 0:
             timeout = check_seconds("timeout", timeout)
-        layout = self._layout
+        layout = self.layout
         while True:
             held = layout.claim(seconds)
             if held is None:
@@ -272,26 +268,26 @@ class Queue(Consumer[T]):
                 return claimed
 
     def _wait(self, seconds: float, timeout: float | None) -> Held | None:
-        with Waiter(self._layout, timeout) as waiter:
+        with Waiter(self.layout, timeout) as waiter:
             while True:
-                held = self._layout.claim(seconds) or self._again(seconds)
+                held = self.layout.claim(seconds) or self._again(seconds)
                 if held is not None or not waiter.pause():
                     return held
 
     def _again(self, seconds: float) -> Held | None:
         """Nothing there: look whether the queue was removed, and another one is at its path by now."""
-        directory = self._layout.directory
+        directory = self.layout.directory
         if directory.fd >= 0 and directory.removed() and directory.reopen():
-            return self._layout.claim(seconds)
+            return self.layout.claim(seconds)
         return None
 
     def _decoded(self, held: Held, seconds: float) -> Lease[T] | None:
         """Return a lease whose body can be decoded; one that cannot goes to dead/, and the consumer lives on."""
-        lease = Lease(self._layout, held, seconds, self._codec)
+        lease = Lease(self.layout, held, seconds, self._codec)
         try:
             held.decode()
         except CodecError as error:
-            if "dead" in self._layout.lacks:
+            if "dead" in self.layout.lacks:
                 lease.retry(self.settings.max_backoff, error)
                 raise
             lease.reject(str(error))
@@ -299,7 +295,7 @@ class Queue(Consumer[T]):
         return lease
 
     def _empty(self, timeout: float | None) -> Empty:
-        found = "" if self._layout.directory.find() else " (there is no such directory yet)"
+        found = "" if self.layout.directory.find() else " (there is no such directory yet)"
         waited = f" in {timeout:g} s" if timeout else ""
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
 
@@ -310,9 +306,9 @@ class Queue(Consumer[T]):
             handle: What `Lease.handle` says.
             seconds: How long a renewal without an argument holds it; the queue's setting if None.
         """
-        held = self._layout.hold(handle)
+        held = self.layout.hold(handle)
         duration = self._lease if seconds is None else check_seconds("seconds", seconds, above=True)
-        return Lease(self._layout, held, duration, self._codec)
+        return Lease(self.layout, held, duration, self._codec)
 
     # --- the dead and the done -----------------------------------------------------------------------------
 
@@ -327,8 +323,8 @@ class Queue(Consumer[T]):
         return self._beside("done")
 
     def _beside(self, name: str) -> Queue[T]:
-        if name in self._layout.lacks:
-            refuse(self._layout, name, f"keep {name} messages")
+        if name in self.layout.lacks:
+            refuse(self.layout, name, f"keep {name} messages")
         return Queue(
             os.path.join(self.path, name),
             codec=self._codec,
@@ -341,37 +337,36 @@ class Queue(Consumer[T]):
 
     def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Message[T]]:
         """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
-        if state not in STATES or state == "new":
-            raise SettingsError(f"state must be one of {', '.join(STATES[1:])}, not {state!r:.60}")
+        states.check(state)
         if limit is not None:
             check_count("limit", limit)
-        found = (entry for entry in self._layout.entries((state,)) if entry.state == state)
+        found = (entry for entry in self.layout.entries((state,)) if entry.state == state)
         if limit is None:
             chosen = sorted(found, key=_age)
         else:
             import heapq
 
             chosen = heapq.nsmallest(limit, found, key=_age)
-        return (Message(entry, self._layout, self._codec) for entry in chosen)
+        return (Message(entry, self.layout, self._codec) for entry in chosen)
 
     def message(self, id: str) -> Message[T]:
         """Return the message of that id in whatever state; MessageNotFound if there is none."""
-        entry = self._layout.find(self._layout.check_id(id))
+        entry = self.layout.find(self.layout.check_id(id))
         if entry is None:
             raise MessageNotFound(f"there is no message {id} in {self.path!r}", message_id=id)
-        return Message(entry, self._layout, self._codec)
+        return Message(entry, self.layout, self._codec)
 
     def stats(self) -> Stats:
         """Count the messages by state: one pass over the names, a snapshot."""
         try:
-            return count(self._layout)
+            return count(self.layout)
         except OSError as error:
             raise self._failed("count", error) from error
 
     def __len__(self) -> int:
         """Messages that are waiting or held."""
         try:
-            return self._layout.count()
+            return self.layout.count()
         except OSError as error:
             raise self._failed("count", error) from error
 
@@ -402,14 +397,14 @@ class Queue(Consumer[T]):
             dry_run: Change nothing, return what would be.
             progress: Called once per message.
         """
-        if "dead" in self._layout.lacks:
-            refuse(self._layout, "dead", "redrive dead messages")
+        if "dead" in self.layout.lacks:
+            refuse(self.layout, "dead", "redrive dead messages")
         if limit is not None:
             check_count("limit", limit)
         wanted = (
             None
             if ids is None
-            else {self._layout.check_id(id) for id in ([ids] if isinstance(ids, str) else ids)}
+            else {self.layout.check_id(id) for id in ([ids] if isinstance(ids, str) else ids)}
         )
         try:
             pattern = re.compile(match) if match is not None else None
@@ -423,7 +418,7 @@ class Queue(Consumer[T]):
                 continue
             if pattern is not None and not pattern.search(message.error or ""):
                 continue
-            if dry_run or self._layout.redrive(message.entry):
+            if dry_run or self.layout.redrive(message.entry):
                 driven.append(message.id)
             if progress:
                 progress()
@@ -437,7 +432,7 @@ class Queue(Consumer[T]):
         """Remove what crashes and time left behind; safe beside everything, never needed for correctness."""
         from dirqueue.purge import purge
 
-        return purge(self._layout, progress)
+        return purge(self.layout, progress)
 
     def clear(self) -> int:
         """Remove the messages kept in done/; how many."""
@@ -445,14 +440,14 @@ class Queue(Consumer[T]):
 
     def flush(self) -> int:
         """Remove every message in every state, held ones too (their holders get LeaseLost); how many."""
-        return self._remove(("ready", "delayed", "leased", "dead", "done"))
+        return self._remove(states.VISIBLE)
 
     def _remove(self, states: tuple[str, ...]) -> int:
         gone = sum(
-            self._layout.remove(entry) for entry in self._layout.entries(states) if entry.state in states
+            self.layout.remove(entry) for entry in self.layout.entries(states) if entry.state in states
         )
         if gone and self.settings.sync:
-            self._layout.directory.sync()
+            self.layout.directory.sync()
         return gone
 
 

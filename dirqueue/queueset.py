@@ -93,7 +93,7 @@ class QueueSet(Consumer[Any]):
             timeout = check_seconds("timeout", timeout)
         claimed = self._look(lease)
         if claimed is None and timeout != 0:
-            with Waiters((queue._layout for queue in self._queues), timeout) as waiter:  # noqa: SLF001 - its own
+            with Waiters((queue.layout for queue in self._queues), timeout) as waiter:
                 while (claimed := self._look(lease)) is None and waiter.pause():
                     pass
         if claimed is None:
@@ -135,7 +135,7 @@ class QueueSet(Consumer[Any]):
     def owner(self, lease: Lease[Any]) -> Queue[Any]:
         """Return the queue that a lease is from."""
         for queue in self._queues:
-            if queue._layout is lease._layout:  # noqa: SLF001 - nobody else needs to know
+            if queue.layout is lease._layout:  # noqa: SLF001 - nobody else needs to know
                 return queue
         raise SettingsError("the lease is not from a queue of this set")
 

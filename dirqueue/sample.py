@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import inspect, names
@@ -23,7 +24,7 @@ from dirqueue.stats import Stats
 #: Names that one look reads.
 LIMIT = 20_000
 _DIRECTORIES = CONTAINERS | {names.STAGING}
-LIVE = ("ready", "delayed", "leased", "new", "foreign")
+LIVE = (*states.LIVE, states.NEW, states.FOREIGN)
 
 
 class Sample(NamedTuple):
@@ -45,11 +46,11 @@ def take(layout: Layout, limit: int = LIMIT) -> Sample:
     else:
         live, cut = _first(layout.entries(LIVE), limit)
         factor = 1.0
-    counts = dict.fromkeys(("ready", "delayed", "leased", "dead", "done", "new", "foreign"), 0.0)
+    counts = dict.fromkeys(states.COUNTED, 0.0)
     for entry in live:
         counts[entry.state] = counts.get(entry.state, 0) + (factor if _inside(entry) else 1)
     ended: list[Entry] = []
-    for state in ("dead", "done"):
+    for state in states.ENDED:
         if state in layout.lacks:
             continue
         some, more = _first((e for e in layout.entries((state,)) if e.state == state), limit)

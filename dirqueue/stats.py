@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from dirqueue import states
 from dirqueue.layouts.base import Layout
 from dirqueue.message import instant
 
@@ -50,7 +51,7 @@ class Stats(NamedTuple):
 
 def count(layout: Layout) -> Stats:
     """Look at every name once."""
-    counts = dict.fromkeys(("ready", "delayed", "leased", "dead", "done", "new", "foreign"), 0)
+    counts = dict.fromkeys(states.COUNTED, 0)
     if not layout.directory.find():
         return Stats()
     now = layout.directory.clock.now()

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dirqueue import settings
+from dirqueue import settings, states
 from dirqueue.disk import fs, identity
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LayoutError, QueueError, SettingsError, access_error
 from dirqueue.layouts import KEEPS_SETTINGS, detect, open_layout
-
-LIVE = ("ready", "delayed", "leased", "dead", "done")
 
 
 def stored(directory: Directory) -> dict[str, Any] | None:
@@ -52,7 +50,10 @@ def create(path: str, given: dict[str, Any]) -> bool:
     try:
         found = stored(directory)
         if found is None and asked:
-            if any(entry.state in LIVE for entry in open_layout(directory, settings.build({})).entries(LIVE)):
+            if any(
+                entry.state in states.VISIBLE
+                for entry in open_layout(directory, settings.build({})).entries(states.VISIBLE)
+            ):
                 in_use = f"{path!r} is a queue in use without settings: empty it first, or create another"
                 raise QueueError(in_use, path=path)
             _store(directory, text)

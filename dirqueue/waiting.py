@@ -40,7 +40,9 @@ class Waiter:
 
     def __enter__(self) -> Self:
         directory = self._layout.directory
-        quiet = directory.mount.remote or "watch" in self._layout.lacks if directory.fd >= 0 else True
+        quiet = (
+            directory.mount.inotify_is_silent or "watch" in self._layout.lacks if directory.fd >= 0 else True
+        )
         if not quiet and not self._for_room:
             self._path = directory.path
             self._armed = directory.inner
@@ -111,7 +113,7 @@ class Waiters:
         self._armed, self._ended = [], False
         for layout in self._layouts:
             directory = layout.directory
-            if directory.fd < 0 or directory.mount.remote or "watch" in layout.lacks:
+            if directory.fd < 0 or directory.mount.inotify_is_silent or "watch" in layout.lacks:
                 continue
             inner = directory.inner
             if self._inotify is None:

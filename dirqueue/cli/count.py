@@ -75,7 +75,7 @@ def _counts(queues: list[str], *, human: bool) -> Iterator[dict[str, Any]]:
     for name in queues:
         with open_queue(name) as queue:
             stats = queue.stats()
-            row = {"queue": path_of(name), "layout": queue.layout} | stats.to_dict()
+            row = {"queue": path_of(name), "layout": queue.layout.name} | stats.to_dict()
         if human:
             row["oldest ready"] = output.age(stats.oldest_ready)
             row["lease ends"] = _ahead(stats.oldest_lease)

@@ -10,17 +10,16 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from dirqueue import states
 from dirqueue.cli import output
 from dirqueue.cli.arguments import described, json_option, open_queue, table_option, verb, whole
 from dirqueue.cli.output import Exit
 from dirqueue.errors import InvalidId, LeaseLost, MessageNotFound, SettingsError
-from dirqueue.message import STATES
 
 if TYPE_CHECKING:
     from dirqueue.message import Message
     from dirqueue.queue import Queue
 
-LIVE = ("ready", "delayed", "leased")
 COLUMNS = ("id", "state", "attempts", "priority", "enqueued_at", "until", "size", "handle", "error")
 TERMINAL_COLUMNS = ("id", "state", "attempts", "age", "until", "size", "error")
 
@@ -38,7 +37,7 @@ def add(subparsers: Any) -> None:
         "-n", "--count", type=whole, metavar="N", help="up to N messages, a line end after each"
     )
     parser.add_argument("-0", "--null", action="store_true", help="with -n: NUL instead of a line end")
-    parser.add_argument("--state", choices=STATES[1:], default="ready", help="of which state (ready)")
+    parser.add_argument("--state", choices=states.VISIBLE, default="ready", help="of which state (ready)")
     json_option(parser)
 
     parser = verb(subparsers, "cat", cat, "show the bodies of messages in whatever state")
@@ -53,7 +52,7 @@ def add(subparsers: Any) -> None:
         description="Without --state: those that wait or are held. Exit status 3: there are none.",
     )
     parser.add_argument(
-        "--state", action="append", choices=(*STATES[1:], "all"), help="of which state; may be repeated"
+        "--state", action="append", choices=(*states.VISIBLE, "all"), help="of which state; may be repeated"
     )
     parser.add_argument("--match", metavar="REGEX", help="only those whose error matches")
     parser.add_argument("--limit", type=whole, metavar="N", help="at most N of each state")
@@ -104,16 +103,16 @@ def _message(queue: Queue[bytes], id: str) -> Message[bytes]:
 def ls(args: argparse.Namespace) -> int:
     """List messages as a table."""
     queue = open_queue(args.queue)
-    states = (
-        LIVE if not args.state else STATES[1:] if "all" in args.state else tuple(dict.fromkeys(args.state))
+    wanted = (
+        states.VISIBLE if "all" in (args.state or ()) else tuple(dict.fromkeys(args.state or states.LIVE))
     )
     columns = TERMINAL_COLUMNS if output.tabular(args) else COLUMNS
-    return Exit.OK if output.records(_rows(queue, states, args), columns, args) else Exit.EMPTY
+    return Exit.OK if output.records(_rows(queue, wanted, args), columns, args) else Exit.EMPTY
 
 
-def _rows(queue: Queue[bytes], states: tuple[str, ...], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _rows(queue: Queue[bytes], wanted: tuple[str, ...], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     pattern = _pattern(args.match)
-    for state in states:
+    for state in wanted:
         # What the error says is known only after a look at each, so then the limit comes last.
         left = args.limit
         for message in queue.peek(state, None if pattern else left):

@@ -93,7 +93,7 @@ def put(args: argparse.Namespace) -> int:
         _put_paths(queue, args, how, show)
         return Exit.OK
     single, bodies = _bodies(args)
-    if single or args.each or "batch" in queue._layout.lacks:  # noqa: SLF001
+    if single or args.each or "batch" in queue.layout.lacks:
         for body in bodies:
             show([queue.put(body, **how)])
     else:

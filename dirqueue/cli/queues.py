@@ -163,7 +163,7 @@ def delete(args: argparse.Namespace) -> int:
     stats = queue.stats()
     what = f"the queue {queue.path!r} with {stats.total + stats.dead + stats.done} messages"
     if args.dry_run:
-        found = discover.strangers(queue._layout)  # noqa: SLF001
+        found = discover.strangers(queue.layout)
         output.complain(
             f"would refuse {what}: {found[0]!r} is not dirqueue's" if found else f"would delete {what}"
         )
@@ -171,7 +171,7 @@ def delete(args: argparse.Namespace) -> int:
     if not output.confirm(f"Delete {what}?", yes=args.yes):
         output.complain("nothing was deleted")
         return Exit.FAILED
-    gone = discover.delete(queue._layout)  # noqa: SLF001
+    gone = discover.delete(queue.layout)
     if output.on_terminal():
         output.complain(f"deleted {queue.path!r} and {gone} messages")
     return Exit.OK
@@ -215,6 +215,6 @@ def _rows(paths: Iterator[str]) -> Iterator[dict[str, Any]]:
     for path in paths:
         try:
             with Queue(path, create=False) as queue:
-                yield {"queue": path, "layout": queue.layout} | queue.stats().to_dict()
+                yield {"queue": path, "layout": queue.layout.name} | queue.stats().to_dict()
         except DirQueueError as error:  # one that cannot be read must not hide the others
             output.complain(str(error))

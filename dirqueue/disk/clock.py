@@ -86,9 +86,9 @@ class OwnClock(Clock):
     def learn(self, mtime_ns: int) -> None:
         """Take note of the time that the server gave a file just now."""
         difference = mtime_ns // 1000 - time.time_ns() // 1000
-        self.offset = 0 if abs(difference) < seconds(NOISE) else difference
+        self.offset = 0 if abs(difference) < micros(NOISE) else difference
 
 
-def seconds(duration: float) -> int:
+def micros(duration: float) -> int:
     """Return a duration in microseconds."""
     return int(duration * 1_000_000)

@@ -155,7 +155,7 @@ class Directory:
 
     def move(self, src: str, dst: str) -> None:
         """Rename the exact `src` to a name that nobody else can make; a full disk costs only the ballast."""
-        rename = fs.move if self.mount.remote else fs.rename_in
+        rename = fs.move if self.mount.replies_can_be_lost else fs.rename_in
         try:
             rename(src, dst, self.fd)
         except OSError as error:

@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from stat import S_ISREG
 from typing import Any, BinaryIO
 
+from dirqueue.errors import MessageTooLarge, SettingsError
+from dirqueue.settings import Settings
+
 #: The bare calls, for those who replace them.
 CALLS = (
     "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
@@ -223,6 +226,46 @@ def is_file(name: str, dir_fd: int) -> bool:
         return False
 
 
+def same_file(one: str, other: str, dir_fd: int) -> bool:
+    """Return whether two names are one file; False if either is missing."""
+    try:
+        first = stat(one, dir_fd=dir_fd, follow_symlinks=False)
+        second = stat(other, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
+
+
+def check_plain_file(path: str, settings: Settings, *, linked: bool = False) -> None:
+    """Check that a file of a user's may become a message, and make it durable where the settings ask for that.
+
+    Only a regular file does, and unless `linked` only one without a second name that it could be written by.
+
+    Raises:
+        SettingsError: it is something else, or has several names.
+        MessageTooLarge: it is longer than the queue's max_size.
+        OSError: plain; the caller adds the context.
+    """
+    fd = open(path, READ)
+    try:
+        facts = fstat(fd)
+        if not S_ISREG(facts.st_mode):
+            raise SettingsError(f"{path!r} is not a regular file: put_path moves plain files only")
+        if facts.st_nlink != 1 and not linked:
+            raise SettingsError(
+                f"{path!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
+            )
+        if 0 < settings.max_size < facts.st_size:
+            text = (
+                f"{path!r} has {facts.st_size} bytes; this queue takes at most max_size={settings.max_size}"
+            )
+            raise MessageTooLarge(text, message_id="", size=facts.st_size, limit=settings.max_size)
+        if settings.sync:
+            fsync(fd)
+    finally:
+        close_quietly(fd)
+
+
 def size_of(name: str, dir_fd: int) -> int:
     """Return the length of a file as its directory shows it."""
     return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size
@@ -292,6 +335,25 @@ def remove_quietly(name: str, dir_fd: int) -> None:
         rmdir(name, dir_fd=dir_fd)
     except OSError:
         pass
+
+
+def remove_tree(name: str, dir_fd: int) -> int:
+    """Remove a directory of ours with all that is in it; return the number of files removed.
+
+    Errors leave the rest to the next purge.
+    """
+    count = 0
+    try:
+        for entry in list(listing(name, dir_fd)):
+            path = f"{name}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                count += remove_tree(path, dir_fd)
+            else:
+                count += discard(path, dir_fd)
+        remove_directory(name, dir_fd)
+    except OSError:
+        pass
+    return count
 
 
 def sync_directory(name: str, dir_fd: int) -> None:

@@ -1,6 +1,7 @@
-"""What one mounted filesystem can do.
+"""What one mounted filesystem can do, and its quirks by name.
 
-Layer: above fs, below layouts.
+Layer: disk.
+To add a quirk: an attribute here with what it means, then the one place that has to know.
 """
 
 from __future__ import annotations
@@ -27,39 +28,53 @@ class Mount:
 
     def __init__(self, fstype: str) -> None:
         self.fstype = fstype
-        self.remote = fstype not in LOCAL
+        network = fstype not in LOCAL
+        #: A call may have been done although its reply was lost: the repeated call then says ENOENT or EEXIST.
+        self.replies_can_be_lost = network
+        #: Times and sizes of files and directories may be those of a while ago, and be given by another clock.
+        self.attributes_are_cached = network
+        #: inotify reports only what this host does.
+        self.inotify_is_silent = network
+        #: A closed file may reach its full length for other hosts later (HDFS).
+        self.closes_late = network
+        #: There is no rename that refuses to replace; learned by the first publish elsewhere.
+        self.no_exclusive_rename = network
+        #: There are no hard links; learned by the first link.
+        self.no_hard_links = False
+        #: There are no symbolic links; learned by the first one.
+        self.no_symlinks = False
+        #: A call waits for a server, so that several at once are quicker than one after the other.
+        self.calls_are_slow = network
         self.syncfs = fstype in SYNCFS
         #: What a message's name adds to the size of its directory, roughly.
         self.name_bytes = 20 if fstype == "tmpfs" else 40
-        self.ballast = BALLAST.get(fstype, 0 if self.remote else BALLAST_ELSEWHERE)
-        #: How a name is published here without overwriting; narrowed by what the first publish meets.
-        #: NFS: a link whose reply was lost is made a second time when the name is free again, and then the message
-        #: comes twice. A repeated rename finds its source gone; that ids are unique keeps it from overwriting.
-        self._noreplace = not self.remote
-        self._ways = [_by_rename] if self.remote else [_by_link, _by_rename]
+        self.ballast = BALLAST.get(fstype, 0 if network else BALLAST_ELSEWHERE)
 
     def publish(self, src: str, dst: str, dir_fd: int) -> None:
         """Give a complete file its visible name. FileExistsError if the name is taken.
 
         The first real publish is the probe: its target is free, and only with a free one does FUSE tell the truth.
         """
-        if self._noreplace:
+        if not self.no_exclusive_rename:
             try:
                 return fs.rename_noreplace(src, dst, dir_fd)
             except NotImplementedError:
-                self._noreplace = False
-        while True:
-            way = self._ways[0]
+                self.no_exclusive_rename = True
+        # NFS: a link whose reply was lost is made a second time when the name is free again, and then the message
+        # comes twice. A repeated rename finds its source gone; that ids are unique keeps it from overwriting.
+        if not (self.replies_can_be_lost or self.no_hard_links):
             try:
-                return way(src, dst, dir_fd)
+                return _by_link(src, dst, dir_fd)
             except NotImplementedError:
-                # RACE: several threads may learn it at once. _by_rename, the last, never raises this.
-                self._ways = [each for each in self._ways if each is not way]
+                self.no_hard_links = True
+        return fs.move(src, dst, dir_fd)
 
     @property
     def publishes_by(self) -> str:
-        """Name the way that is in use, for the doctor."""
-        return "noreplace" if self._noreplace else self._ways[0].__name__.removeprefix("_by_")
+        """Name the call that is in use, for the doctor: noreplace, link or rename."""
+        if not self.no_exclusive_rename:
+            return "noreplace"
+        return "rename" if self.replies_can_be_lost or self.no_hard_links else "link"
 
 
 def _by_link(src: str, dst: str, dir_fd: int) -> None:
@@ -67,7 +82,7 @@ def _by_link(src: str, dst: str, dir_fd: int) -> None:
         fs.link(src, dst, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
     except FileExistsError:
         # NFS: done, reply lost, asked again: then both names are one file.
-        if not _same(src, dst, dir_fd):
+        if not fs.same_file(src, dst, dir_fd):
             raise
     except OSError as error:
         if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
@@ -78,19 +93,6 @@ def _by_link(src: str, dst: str, dir_fd: int) -> None:
         fs.unlink(src, dir_fd=dir_fd)
     except FileNotFoundError:
         pass  # NFS: the same, for the unlink
-
-
-def _by_rename(src: str, dst: str, dir_fd: int) -> None:
-    fs.move(src, dst, dir_fd)
-
-
-def _same(one: str, other: str, dir_fd: int) -> bool:
-    try:
-        first = fs.stat(one, dir_fd=dir_fd, follow_symlinks=False)
-        second = fs.stat(other, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return first.st_ino == second.st_ino
 
 
 def of(dir_fd: int, path: str) -> Mount:

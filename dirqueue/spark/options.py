@@ -159,7 +159,7 @@ def open_queue(path: str, *, create: bool = False, **settings: Any) -> Opened:
     if known is not None and known[0] == _identity(path):
         return known[1]
     queue = Queue(path, create=create, **settings)
-    opened = Opened(queue, queue._layout)  # noqa: SLF001 - Spark stands beside the queue, not above it
+    opened = Opened(queue, queue.layout)
     if create:
         opened.layout.directory.make()
     identity = _identity(path)

@@ -14,14 +14,14 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from dirqueue import states
 from dirqueue.errors import SettingsError
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.pins import Pins, leased
-from dirqueue.message import STATES, Entry
+from dirqueue.message import Entry
 from dirqueue.spark.columns import PIECES, Rows, check_read, files_of
 from dirqueue.spark.options import PINNED, READ, SOURCE, Opened, Options, open_queue
 
-CHOICES = ("ready", "delayed", "leased", "dead", "done")
 #: Below this many messages another task costs more than it saves.
 LEAST = 64
 #: How the pieces of dirq-normal elements are given: not at all, as a map, as columns.
@@ -131,18 +131,19 @@ def piece_names(given: dict[str, str]) -> list[str]:
     for queue in options.queues():
         opened = open_queue(queue, layout=options.text("layout", "auto") or "auto")
         if opened.layout.name == "dirq-normal":
-            looked = itertools.islice(opened.layout.entries(CHOICES), SAMPLE)
-            found.update(*(files_of(opened.layout, entry) for entry in looked if entry.state in CHOICES))
+            looked = itertools.islice(opened.layout.entries(states.VISIBLE), SAMPLE)
+            found.update(
+                *(files_of(opened.layout, entry) for entry in looked if entry.state in states.VISIBLE)
+            )
     return sorted(found)
 
 
 def _states(text: str) -> tuple[str, ...]:
-    states = tuple(word.strip() for word in text.split(","))
-    if states == ("all",):
-        return CHOICES
-    for state in states:
-        if state not in CHOICES or state not in STATES:
-            raise SettingsError(
-                f"option state must be all, or one or several of {', '.join(CHOICES)}, not {text!r:.60}"
-            )
-    return states
+    wanted = tuple(word.strip() for word in text.split(","))
+    if wanted == ("all",):
+        return states.VISIBLE
+    if not set(wanted) <= set(states.VISIBLE):
+        raise SettingsError(
+            f"option state must be all, or one or several of {', '.join(states.VISIBLE)}, not {text!r:.60}"
+        )
+    return wanted

@@ -172,7 +172,7 @@ class Flow:
 def listen(layout: Layout) -> Flow | None:
     """Return the events of a queue from now on; None where the kernel cannot tell."""
     directory = layout.directory
-    if layout.name != "native" or not directory.find() or directory.mount.remote:
+    if layout.name != "native" or not directory.find() or directory.mount.inotify_is_silent:
         return None
     try:
         from inotify_simple import INotify, flags

@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.errors import DirQueueError, Empty, QueueError, QueueNotFound, Unsupported, access_error
-from dirqueue.layouts.native.publish import remove_tree
 from dirqueue.lease import Lease
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
@@ -34,7 +34,6 @@ FROM = "from"
 FURNITURE = (".ballast", ".purge.lock", "queue.json", FROM, FROM + ".new")
 #: And what a process that died left there: never a message that was accepted.
 LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)|[0-9]{13,34}\.(new|error)|\.clock-.*")
-_LIVE = ("ready", "delayed", "leased")
 
 
 class Converted(NamedTuple):
@@ -116,8 +115,8 @@ class _Conversion:
             return None
         source = Queue(self.path, create=False, layout=began_as)
         # CRASH: that we die, however often, is no failure of the message that we hold then.
-        source._layout.settings = source.settings._replace(max_attempts=0)  # noqa: SLF001 - no setting of the queue's
-        if began_as != "auto" or source.layout != self.layout:
+        source.layout.settings = source.settings._replace(max_attempts=0)
+        if began_as != "auto" or source.layout.name != self.layout:
             return source
         source.close()
         return None
@@ -154,7 +153,7 @@ class _Conversion:
         fs.make_directories(self.moving)
         self._new(self.target_path).close()
         if not self._there(os.path.join(self.work, FROM)):
-            fs.replace_file(os.path.join(self.work, FROM), source.layout.encode(), -1, sync=True)
+            fs.replace_file(os.path.join(self.work, FROM), source.layout.name.encode(), -1, sync=True)
 
     def _new(self, path: str) -> Queue[bytes]:
         return Queue.create(path, layout=self.layout, **self.settings)
@@ -195,8 +194,8 @@ class _Conversion:
                 fs.discard(os.path.join(self.moving, name), -1)
                 continue
             copy = os.path.join(self.moving, name)
-            entry = source._layout.find(name.replace("-", "/"))  # noqa: SLF001 - an id that may be gone
-            if entry is not None and entry.state in _LIVE:
+            entry = source.layout.find(name.replace("-", "/"))
+            if entry is not None and entry.state in states.LIVE:
                 fs.unlink(copy)  # the old queue has it still
             elif _holds(target, fs.stat(copy)):
                 fs.unlink(copy)  # the new queue has it already, by link
@@ -230,7 +229,7 @@ def _remove(path: str) -> None:
         inner = os.path.join(path, entry.name)
         if entry.is_dir(follow_symlinks=False):
             if entry.name in ("obsolete", "temporary"):
-                remove_tree(inner, -1)  # dirq-normal: elements half removed or half written
+                fs.remove_tree(inner, -1)  # dirq-normal: elements half removed or half written
             else:
                 _remove(inner)
         elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.errors import DirQueueError, access_error
 from dirqueue.queue import Queue
@@ -20,7 +21,7 @@ from dirqueue.tools import discover
 
 #: The media type of the text format.
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-STATES = ("ready", "delayed", "leased", "dead", "done", "new")
+STATES = (*states.VISIBLE, states.NEW)
 
 
 class Family(NamedTuple):

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
+from dirqueue import states
 from dirqueue.errors import DirQueueError
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
@@ -151,7 +152,7 @@ class Monitor:
         now = time.monotonic()
         if path not in self._flows:
             few = sum(flow is not None for flow in self._flows.values()) < LISTENERS
-            self._flows[path] = listen(queue._layout) if few else None  # noqa: SLF001 - as in _one
+            self._flows[path] = listen(queue.layout) if few else None
             self._flowed[path] = now
             return None
         flow = self._flows[path]
@@ -173,10 +174,10 @@ class Monitor:
             queue = self._queues.get(path)
             if queue is None:
                 queue = self._queues[path] = Queue(path)
-            layout = queue.layout
+            layout = queue.layout.name
             heard = self._heard(path, queue)
             before = time.monotonic()
-            sample = take(queue._layout, limit)  # noqa: SLF001 - a bounded look needs entries, not messages
+            sample = take(queue.layout, limit)
         except (DirQueueError, OSError) as error:
             self._seen.pop(path, None)
             return Look(self._name(path), path, layout, at, Stats(), error=str(error))
@@ -189,7 +190,7 @@ class Monitor:
             return Rates()
         now = _Seen(
             at,
-            frozenset(entry.id for entry in sample.entries if entry.state in ("ready", "delayed", "leased")),
+            frozenset(entry.id for entry in sample.entries if entry.state in states.LIVE),
             frozenset(entry.place for entry in sample.entries if _failed(entry)),
             frozenset(entry.id for entry in sample.entries if entry.state == "dead"),
         )
@@ -208,7 +209,7 @@ class Monitor:
 
 def _failed(entry: Entry) -> bool:
     """Whether a message waits for another attempt."""
-    return entry.attempts > 0 and entry.state in ("ready", "delayed")
+    return entry.attempts > 0 and entry.state in states.UNCLAIMED
 
 
 def _rounded(rate: float | None) -> float | None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dirqueue.disk.clock import seconds
+from dirqueue import states
+from dirqueue.disk.clock import micros
 from dirqueue.errors import SettingsError, access_error
-from dirqueue.message import STATES
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
 
@@ -51,14 +51,14 @@ def measure(
     if not 1 <= buckets <= 40:
         raise SettingsError(f"buckets must be from 1 to 40, not {buckets}")
     shape = Shape(by, [first * 2.0**i for i in range(buckets)])
-    limits = [seconds(bound) for bound in shape.bounds]
+    limits = [micros(bound) for bound in shape.bounds]
     for name, queue in queues:
-        layout = queue._layout  # noqa: SLF001 - a histogram needs entries, not messages
+        layout = queue.layout
         layout.directory.need()
         now = layout.directory.clock.now()
         try:
-            for entry in layout.entries(("ready", "delayed", "leased", "dead")):
-                if entry.state in ("ready", "delayed", "leased", "dead"):
+            for entry in layout.entries((*states.LIVE, states.DEAD)):
+                if entry.state in (*states.LIVE, states.DEAD):
                     key = name if by == "queue" else getattr(entry, by)
                     counts = shape.counts.setdefault(key, [0] * (buckets + 1))
                     counts[sum(limit <= now - entry.put for limit in limits)] += 1
@@ -68,6 +68,6 @@ def measure(
 
 
 def _order(key: Any) -> tuple[int, Any]:
-    if key in STATES:
-        return 0, STATES.index(key)
+    if key in states.ALL:
+        return 0, states.ALL.index(key)
     return (1, key) if isinstance(key, int) else (2, str(key))

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.errors import (
     Empty,
@@ -29,7 +30,7 @@ from dirqueue.queue import Queue
 if TYPE_CHECKING:
     from dirqueue.layouts.base import Layout
 
-STATES = ("ready", "delayed", "dead")
+MOVABLE = (*states.UNCLAIMED, states.DEAD)
 
 
 class Moved(NamedTuple):
@@ -60,9 +61,8 @@ def move(
         limit: At most so many, the oldest first.
         progress: Called once per message.
     """
-    if state not in STATES:
-        raise SettingsError(f"state must be one of {', '.join(STATES)}, not {state!r:.60}")
-    here, there = source._layout, target._layout  # noqa: SLF001 - the two halves of one rename
+    states.check(state, MOVABLE)
+    here, there = source.layout, target.layout
     here.directory.need()
     there.directory.make()
     if _same(here, there):
@@ -122,9 +122,9 @@ def _rename_all(
         step()
     if moved and (source.settings.sync or target.settings.sync):
         try:
-            target._layout.directory.sync()  # noqa: SLF001 - the new names first: better twice than never
+            target.layout.directory.sync()
             for directory in left:
-                source._layout.directory.sync(directory)  # noqa: SLF001
+                source.layout.directory.sync(directory)
         except FileNotFoundError:
             pass  # an emptied directory is gone with its names
         except OSError as error:
@@ -135,7 +135,7 @@ def _rename_all(
 def _check_fits(source: Queue[Any], target: Queue[Any], entry: Entry) -> None:
     settings = target.settings
     if settings.max_size:
-        size = source._layout.size(entry.place)  # noqa: SLF001
+        size = source.layout.size(entry.place)
         if size > settings.max_size:
             text = f"message {entry.id} has {size} bytes; {target.path!r} takes at most {settings.max_size}"
             raise MessageTooLarge(text, message_id=entry.id, size=size, limit=settings.max_size)
@@ -145,7 +145,7 @@ def _check_fits(source: Queue[Any], target: Queue[Any], entry: Entry) -> None:
 
 def _rename(source: Queue[Any], target: Queue[Any], entry: Entry) -> str | None:
     """Move one message by its exact name; None if somebody was faster."""
-    directory = target._layout.directory  # noqa: SLF001
+    directory = target.layout.directory
     here = os.path.join(os.path.abspath(source.path), entry.place)
     tail = "" if entry.state == "dead" else entry.place.rpartition("/")[2][len(entry.id) :]
     id = entry.id
@@ -205,7 +205,7 @@ def _relay(source: Queue[Any], target: Queue[Any], count: int, step: Callable[[]
 def _copy_dead(
     source: Queue[Any], target: Queue[Any], chosen: list[Entry], step: Callable[[], None]
 ) -> list[str]:
-    layout = source._layout  # noqa: SLF001
+    layout = source.layout
     moved = []
     for entry in chosen:
         try:
@@ -226,4 +226,4 @@ def _put(target: Queue[Any], data: bytes, priority: int | None) -> str:
     if target.settings.max_messages:
         target._wait_for_room(1, 0)  # noqa: SLF001
     wanted = (priority or target.settings.default_priority) if target.settings.priorities else None
-    return target._layout.put(data, 0, wanted)  # noqa: SLF001
+    return target.layout.put(data, 0, wanted)

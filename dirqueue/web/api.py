@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dirqueue import states
 from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, SettingsError
 from dirqueue.layouts.base import Held
-from dirqueue.message import STATES, Message
+from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, take
 from dirqueue.tools.monitor import Look, Monitor
@@ -64,17 +65,16 @@ class Api:
 
     def messages(self, name: str, state: str) -> dict[str, Any]:
         """Return the oldest messages in a state, of those that a bounded look sees."""
-        if state not in STATES or state == "new":
-            raise SettingsError(f"state must be one of {', '.join(STATES[1:])}, not {state!r:.60}")
+        states.check(state)
         queue = self._queue(name)
-        sample = take(queue._layout, LIMIT)  # noqa: SLF001 - bounded, where peek() reads every name
+        sample = take(queue.layout, LIMIT)
         entries = sorted(
             (e for e in sample.entries if e.state == state), key=lambda e: (e.priority or 0, e.put)
         )
         told = []
         for entry in entries[:LIST_LIMIT]:
             try:
-                told.append(Message(entry, queue._layout, queue._codec).to_dict())  # noqa: SLF001 - as above
+                told.append(Message(entry, queue.layout, queue._codec).to_dict())  # noqa: SLF001 - as above
             except MessageNotFound:
                 continue  # RACE: claimed or finished since the look
         return {"messages": told, "seen": len(entries), "sampled": sample.sampled}
@@ -143,9 +143,9 @@ def _delete(queue: Queue[bytes], id: str) -> None:
 
 def _reject(queue: Queue[bytes], id: str) -> None:
     message = queue.message(id)
-    if message.state not in ("ready", "delayed"):
+    if message.state not in states.UNCLAIMED:
         raise MessageNotFound(f"cannot reject {id}: it is {message.state} by now", message_id=id)
     entry = message.entry
     held = Held(entry.id, entry.place, 0, entry.until, entry.attempts)
     # The exact name that was seen goes to dead/, or LeaseLost says that somebody was faster.
-    queue._layout.bury(held, "rejected by hand on the web page")  # noqa: SLF001 - a person, not a holder, rejects
+    queue.layout.bury(held, "rejected by hand on the web page")

@@ -144,7 +144,7 @@ def test_delete_gives_up_when_somebody_keeps_putting(queue, monkeypatch):
 
     monkeypatch.setattr(fs, "rmdir", busy)
     with pytest.raises(QueueError, match="does not become empty"):
-        discover.delete(queue._layout)
+        discover.delete(queue.layout)
 
 
 def test_clear_and_flush(dq, tmp_path):

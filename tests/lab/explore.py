@@ -200,7 +200,7 @@ class Person:
         return self.between(hold.body, event=lambda: books.ended(hold, how), result=(hold, how))
 
     def purge(self):
-        self.queue._layout.purge(None)  # without its lock: two at once must do no harm
+        self.queue.layout.purge(None)  # without its lock: two at once must do no harm
         self.between()
 
     def redrive(self):
@@ -412,12 +412,12 @@ class World:
             lease.ack()
             if len(left) > 50:
                 return None, [], []
-        if "dead" not in queue._layout.lacks:
+        if "dead" not in queue.layout.lacks:
             dead = [message.body for message in queue.peek("dead")]
         extra = leftovers(self._tree(), len(dead))
         if extra:
             self.clock.advance(LONG)
-            queue._layout.purge(None)
+            queue.layout.purge(None)
             extra = leftovers(self._tree(), len(dead))
         return left, dead, extra
 

@@ -58,7 +58,7 @@ class Teller:
                 lease.ack()
                 self.acked.append(lease.message.body)
                 self.snap()
-            if self.queue.layout == "native":
+            if self.queue.layout.name == "native":
                 self.queue.get(timeout=0).reject("bad")
                 self.snap()
         self.queue.close()

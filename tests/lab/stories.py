@@ -88,7 +88,7 @@ def _batch_commit(child):
 
 def commit(queue):
     """Write a batch of two writers with an identity, as Spark does."""
-    directory, settings = queue._layout.directory, queue.settings
+    directory, settings = queue.layout.directory, queue.settings
     staging, parts = staged.begin(directory), []
     for bodies in ((b"one", b"two"), (b"three",)):
         writer = staged.Writer(directory, settings, staging)
@@ -172,7 +172,7 @@ def _worker(child):
 def _convert(child):
     """What is not native becomes native; native becomes dirq's."""
     child.queue.close()
-    target = "dirq-simple" if child.queue.layout == "native" else "native"
+    target = "dirq-simple" if child.queue.layout.name == "native" else "native"
     dirqueue.tools.convert.convert(child.path, layout=target, wait=1.0, sync=child.settings.get("sync", True))
 
 

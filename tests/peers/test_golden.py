@@ -28,8 +28,8 @@ class Layout(Player):
         self.clock = FakeTime()
         self.held = []
         self.queue = dirqueue.Queue(path, layout=self.layout, sync=False, **self.options)
-        if hasattr(self.queue._layout, "store"):
-            self.queue._layout.store.digit = f"{DIGIT:x}"
+        if hasattr(self.queue.layout, "store"):
+            self.queue.layout.store.digit = f"{DIGIT:x}"
 
     def story(self):
         with contextlib.ExitStack() as patches:
@@ -142,7 +142,7 @@ def test_what_is_kept_is_read(tmp_path, layout):
         rebuild(lines, path)
         assert [line.split(" ", 1)[1] for line in written(path)] == [line.split(" ", 1)[1] for line in lines]
         with dirqueue.Queue(path, sync=False, **options) as queue:
-            assert queue.layout == layout
+            assert queue.layout.name == layout
             held = sum(".lck" in line or line.endswith("/locked") for line in lines)
             wanted = [everything[index] for index in free[chapter]]
             if layout == "vsqs":  # its leases end in 2023: who was held then is free now

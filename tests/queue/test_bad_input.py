@@ -52,7 +52,7 @@ def test_a_delay_that_cannot_be(queue, tmp_path, delay):
     """Nothing is put, nothing is made."""
 
     def many(body, delay):
-        if "batch" in queue._layout.lacks:
+        if "batch" in queue.layout.lacks:
             return queue.put(body, delay=delay)
         return queue.put_many([body, body], delay=delay)
 

@@ -191,7 +191,7 @@ def test_many_blocks_leave_nothing_behind(queue):
             pass
     del lease
     gc.collect()
-    held = [each for each in gc.get_objects() if isinstance(each, Lease) and each._layout is queue._layout]
+    held = [each for each in gc.get_objects() if isinstance(each, Lease) and each._layout is queue.layout]
     assert len(held) < 10
 
 

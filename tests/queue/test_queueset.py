@@ -31,7 +31,7 @@ def interleaved(queues, times=3):
     bodies = []
     for number in range(times):
         for queue in queues:
-            bodies.append(b"%s%d" % (queue.layout.encode(), number))
+            bodies.append(b"%s%d" % (queue.layout.name.encode(), number))
             queue.put(bodies[-1])
     return bodies
 
@@ -130,13 +130,13 @@ def test_a_waiting_get_is_woken_by_any_local_queue(tmp_path, monkeypatch, which)
 def test_a_waiting_get_polls_what_cannot_be_watched(tmp_path):
     """A dirq queue in the set, and one whose directory is not there yet."""
     queues = [Queue(tmp_path / layout, layout=layout, sync=False) for layout in ("dirq-simple", "native")]
-    queues[0]._layout.create()
+    queues[0].layout.create()
     together = QueueSet(queues)
     for queue in queues:
         got = []
         thread = threading.Thread(target=lambda: got.append(together.get(timeout=PATIENCE)))  # noqa: B023
         thread.start()
-        with Queue(queue.path, layout=queue.layout, sync=False) as producer:
+        with Queue(queue.path, layout=queue.layout.name, sync=False) as producer:
             producer.put(b"x")
         thread.join(2 * PATIENCE)
         assert together.owner(got[0]) is queue

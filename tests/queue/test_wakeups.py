@@ -81,11 +81,11 @@ def _hinted(tmp_path):
     with Queue(tmp_path / "q", sync=False) as queue:
         queue.put(b"x")
         queue.get(timeout=0).ack()
-        assert queue._layout.claim(60.0) is None
+        assert queue.layout.claim(60.0) is None
         ids = [queue.put(b"first"), queue.put(b"second")]
 
         def arrived(name):
-            queue._layout.directory.arrived = name
+            queue.layout.directory.arrived = name
             return queue.get(timeout=0).message.body
 
         yield ids, arrived
@@ -112,7 +112,7 @@ def test_a_stack_takes_the_latest_whatever_came_first(tmp_path):
     """A hint is for queues whose next message is the first that came."""
     with Queue(tmp_path / "q", sync=False, order="lifo") as queue:
         first, _ = queue.put(b"first"), queue.put(b"second")
-        queue._layout.directory.arrived = first
+        queue.layout.directory.arrived = first
         assert queue.get(timeout=0).message.body == b"second"
 
 

@@ -24,7 +24,7 @@ class Bench:
     def __init__(self, path, **settings):
         self.queue = Queue(path, **{"sync": False, "margin": 0, "lease": LONG, **settings})
         self.path = path
-        self.directory, self.settings = self.queue._layout.directory, self.queue.settings
+        self.directory, self.settings = self.queue.layout.directory, self.queue.settings
         self.staging = staged.begin(self.directory)
 
     def writer(self):
@@ -147,7 +147,7 @@ def test_an_abort_beside_a_writer_that_never_stops_ends(bench, monkeypatch):
         removed.append(name)
         return 1
 
-    with replaced(staged, remove_tree=remove):
+    with replaced(fs, remove_tree=remove):
         staged.abort(bench.directory, bench.staging)
     assert len(removed) == 3
 
@@ -215,7 +215,7 @@ def test_what_is_no_part_is_refused(bench):
     for wrong in ("../x", "1700000000000000000000001.slice"):
         with pytest.raises(SettingsError):
             bench.commit([wrong])
-    staged.abort(Queue(bench.path / "none", sync=False)._layout.directory, new_id())
+    staged.abort(Queue(bench.path / "none", sync=False).layout.directory, new_id())
 
 
 @pytest.mark.parametrize(

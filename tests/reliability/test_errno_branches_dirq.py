@@ -80,12 +80,12 @@ def normal(made):
 
 def remote(queue):
     """Treat the directory as one on a network filesystem."""
-    queue._layout.directory.mount = mount.Mount("nfs4")
+    queue.layout.directory.mount = mount.Mount("nfs4")
     return queue
 
 
 def simply(queue):
-    return queue._layout.name == "dirq-simple"
+    return queue.layout.name == "dirq-simple"
 
 
 def tree(queue):
@@ -105,7 +105,7 @@ def age(queue, *paths, seconds=HOUR):
 
 def again(queue):
     """Let the next claim look anew."""
-    queue._layout._cursor.refresh()
+    queue.layout._cursor.refresh()
     return queue
 
 
@@ -170,7 +170,7 @@ def test_a_queue_that_was_removed_is_made_again(queue, tmp_path):
     (tmp_path / "file").write_bytes(b"file")
     queue.put_path(tmp_path / "file")
     assert drain(again(queue)) == [b"file"]
-    other = Queue(queue.path, layout=queue._layout.name, sync=False)
+    other = Queue(queue.path, layout=queue.layout.name, sync=False)
     shutil.rmtree(queue.path)
     with pytest.raises(Empty):
         again(queue).get(timeout=0)
@@ -278,7 +278,7 @@ def test_a_staged_element_that_others_purge_is_staged_again(normal):
 def test_a_normal_directory_is_followed_by_the_next_when_it_is_full(made):
     """By what its links count, or its names; one that is purged meanwhile counts as full."""
     queue = made("dirq-normal", maxelts=2)
-    store = queue._layout.store
+    store = queue.layout.store
     for number in range(5):
         store._room = 0
         queue.put(b"%d" % number)
@@ -334,10 +334,10 @@ def test_a_queue_that_goes_while_it_is_listed_is_empty(queue, code):
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR]))
 def test_a_directory_that_goes_before_its_turn_is_passed_over(queue, code):
     """Purged by somebody else."""
-    where = queue._layout.store.directories()[0]
+    where = queue.layout.store.directories()[0]
     with failing("open", code, when=of(where)), pytest.raises(Empty):
         again(queue).get(timeout=0)
-    assert queue._layout.store.elements("none") == []
+    assert queue.layout.store.elements("none") == []
     assert drain(again(queue)) == [b"one"]
 
 
@@ -347,7 +347,7 @@ def test_a_planted_link_or_socket_is_no_element(simple, code):
     with failing("open", code, when=lambda path, *_, **__: len(path) == 23) as fault:
         again(simple).get(timeout=0).release()
     assert fault.hits == 1
-    where = simple._layout.store.directories()[0]
+    where = simple.layout.store.directories()[0]
     os.mkdir(os.path.join(simple.path, where, "5f00000000000a"))
     os.symlink("/etc/passwd", os.path.join(simple.path, where, "5f00000000000b"))
     with socket.socket(socket.AF_UNIX) as there:
@@ -418,7 +418,7 @@ def test_a_lock_of_an_old_element_on_a_network_filesystem_tells_the_time(simple)
 
 def test_an_element_that_is_removed_while_it_is_claimed_is_not_ours(normal):
     """A late holder took it away with its lock; and one whose renewal fails as well."""
-    where = normal._layout.store.directories()[0]
+    where = normal.layout.store.directories()[0]
 
     def vanish():
         (name,) = os.listdir(os.path.join(normal.path, where))
@@ -479,7 +479,7 @@ def relock(queue, name):
 def test_a_stale_lock_is_taken_over(queue):
     """Its holder never came back."""
     locked(queue)
-    other = Queue(queue.path, layout=queue._layout.name, sync=False, margin=0, lease=60.0)
+    other = Queue(queue.path, layout=queue.layout.name, sync=False, margin=0, lease=60.0)
     lease = other.get(timeout=0)
     assert lease.message.body == b"one"
     lease.ack()
@@ -489,18 +489,18 @@ def test_a_stale_lock_is_taken_over(queue):
 def test_a_stale_lock_that_is_not_stale_any_more_is_put_back(queue):
     """Between the look and the hand its holder unlocked and another locked anew."""
     name = locked(queue)
-    store = queue._layout.store
+    store = queue.layout.store
     limit = (time.time_ns() // 10**9 - 60) * 10**9
 
     with before("rename", lambda: relock(queue, name)):
         assert not store.break_lock(name, limit)
-    assert queue._layout.find(name).state == "leased"
+    assert queue.layout.find(name).state == "leased"
 
 
 def test_a_stale_lock_that_goes_first_is_somebody_elses(queue):
     """Renamed away by another, or its new name is taken."""
     name = locked(queue)
-    store = queue._layout.store
+    store = queue.layout.store
     limit = time.time_ns() - 60 * 10**9
     with failing("rename", errno.ENOENT):
         assert not store.break_lock(name, limit)
@@ -519,13 +519,13 @@ def test_a_live_lock_that_cannot_be_put_back_is_given_up(normal, code):
     """There is another lock already, or no such call: the renamed one goes."""
     name = locked(normal)
     with before("rename", lambda: relock(normal, name)), failing("rename_noreplace", code):
-        assert not normal._layout.store.break_lock(name, time.time_ns() - 60 * 10**9)
+        assert not normal.layout.store.break_lock(name, time.time_ns() - 60 * 10**9)
     assert os.listdir(os.path.join(normal.path, "temporary")) == []
 
 
 def test_a_takeover_that_comes_too_late(simple):
     """The element is gone, another locked it between the two names, or the disk fails: nothing of ours is left."""
-    store = simple._layout.store
+    store = simple.layout.store
     limit = time.time_ns() - 60 * 10**9
     name = locked(simple)
     with before("open", lambda: os.unlink(os.path.join(simple.path, name)), when=of(name)):
@@ -549,7 +549,7 @@ def test_a_lock_that_ended_between_two_looks_is_tried_again(normal):
     lease = other.get(timeout=0)
     with before("stat", lease.release, when=of("/locked")):
         again(normal).get(timeout=0).ack()
-    store = normal._layout.store
+    store = normal.layout.store
     normal.put(b"two")
     name = again(normal).get(timeout=0).message.id
     with failing("stat", errno.ENOENT, when=lambda path, **_: path == name):
@@ -593,7 +593,7 @@ def test_an_end_of_a_lease_that_is_gone_is_refused(queue, verb):
     with failing(call, errno.ENOENT), pytest.raises(LeaseLost):
         getattr(lease, verb)()
     shutil.rmtree(os.path.join(queue.path, lease.message.id[:8]))
-    late = queue._layout
+    late = queue.layout
     for act in (late.ack, late.release, lambda held: late.renew(held, 1.0)):
         with pytest.raises(LeaseLost):
             act(lease._held)
@@ -605,7 +605,7 @@ def test_a_late_end_is_refused(queue, verb):
     lease = again(queue).get(timeout=0)
     name = lease.message.id
     age(queue, f"{name}.lck" if simply(queue) else name)
-    other = Queue(queue.path, layout=queue._layout.name, sync=False, margin=0, lease=60.0)
+    other = Queue(queue.path, layout=queue.layout.name, sync=False, margin=0, lease=60.0)
     theirs = other.get(timeout=0)
     assert theirs.token != lease.token
     with pytest.raises(LeaseLost):
@@ -630,7 +630,7 @@ def test_an_end_that_cannot_be_made_durable_is_told(make, kind):
     for code in (errno.EIO, errno.ENOENT):
         queue.put(b"one")
         act = again(queue).get(timeout=0).ack if kind == "ack" else next(queue.peek()).cancel
-        where = queue._layout.store.directories()[-1]
+        where = queue.layout.store.directories()[-1]
         if code == errno.EIO:
             with failing("fsync", code), pytest.raises(QueueAccess):
                 act()
@@ -653,7 +653,7 @@ def test_a_lease_ends_through_a_closed_queue_object(queue):
     """The layout itself opens the directory again."""
     lease = again(queue).get(timeout=0)
     queue.close()
-    queue._layout.ack(lease._held)
+    queue.layout.ack(lease._held)
     assert len(queue) == 0
 
 
@@ -662,13 +662,13 @@ def test_a_retry_is_left_alone_for_its_delay(queue):
     again(queue).get(timeout=0).retry(LONG)
     with pytest.raises(Empty):
         queue.get(timeout=0)
-    assert 0 < queue._layout.wakes_in() <= LONG
-    assert Queue(queue.path, layout=queue._layout.name, sync=False).get(timeout=0).message.body == b"one"
+    assert 0 < queue.layout.wakes_in() <= LONG
+    assert Queue(queue.path, layout=queue.layout.name, sync=False).get(timeout=0).message.body == b"one"
 
 
 def test_an_element_whose_place_for_removal_is_missing(normal):
     """obsolete/ is made again; a name there that is taken is passed over, so often and no more."""
-    store = normal._layout.store
+    store = normal.layout.store
     os.rmdir(os.path.join(normal.path, "obsolete"))
     again(normal).get(timeout=0).ack()
     normal.put(b"two")
@@ -685,7 +685,7 @@ def test_an_element_whose_place_for_removal_is_missing(normal):
 
 def test_what_is_left_of_a_removed_element_is_left_to_purge(normal):
     """A file of somebody else in it, an error of the disk, or another remover."""
-    store = normal._layout.store
+    store = normal.layout.store
     name = again(normal).get(timeout=0).message.id
     with open(os.path.join(normal.path, name, "not-a-key"), "wb"):
         pass
@@ -719,8 +719,8 @@ def test_a_looker_is_told_what_fails(queue, code):
         ("open", lambda: message.body),
         ("open", message.open),
         ("stat", lambda: message.size),
-        ("stat", lambda: queue._layout.find(message.id)),
-        (remove, lambda: queue._layout.remove(message.entry)),
+        ("stat", lambda: queue.layout.find(message.id)),
+        (remove, lambda: queue.layout.remove(message.entry)),
         ("link" if simply(queue) else "mkdir", message.cancel),
     ]
     for call, act in acts:
@@ -733,7 +733,7 @@ def test_a_looker_is_told_what_fails(queue, code):
     for act in (lambda: message.body, message.open, lambda: message.size, message.cancel):
         with pytest.raises(MessageNotFound):
             act()
-    assert not queue._layout.remove(message.entry)
+    assert not queue.layout.remove(message.entry)
 
 
 @pytest.mark.parametrize("code", names((errno.ENOENT, *HARD)))
@@ -741,14 +741,14 @@ def test_a_queue_that_cannot_be_listed_is_told(queue, code):
     """With its errno and its path; one that is gone is gone."""
     told = QueueNotFound if code == errno.ENOENT else QueueAccess
     with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(told) as caught:
-        list(queue._layout.entries())
+        list(queue.layout.entries())
     assert code in (errno.ENOENT, caught.value.errno)
 
 
 def test_nothing_of_a_queue_that_is_not_there(make):
     """Neither found nor counted nor purged nor taken over."""
     queue = make()
-    layout = queue._layout
+    layout = queue.layout
     assert list(layout.entries()) == []
     assert layout.find("00000000/5f00000000000a") is None
     assert (layout.count(), layout.claim(1.0), layout.wakes_in(), layout.purge()) == (0, None, None, Purged())
@@ -763,12 +763,12 @@ def test_nothing_of_a_queue_that_is_not_there(make):
     assert layout.check_id("00000000/5f00000000000a")
     layout.create()
     assert os.path.isdir(queue.path)
-    assert Queue(queue.path)._layout.name == layout.name
+    assert Queue(queue.path).layout.name == layout.name
 
 
 def test_every_kind_of_entry_is_told_apart(queue):
     """Elements, unfinished ones, locks, and what is not dirq's; what goes meanwhile is left out."""
-    layout = queue._layout
+    layout = queue.layout
     where = layout.store.directories()[-1]
     queue.put(b"two")
     again(queue).get(timeout=0)
@@ -796,7 +796,7 @@ def test_purge_takes_what_is_stale_by_age_alone(make):
     """Unfinished elements, locks of consumers that died, emptied directories; what goes meanwhile is no error."""
     queue = make(lease=60.0, stale=60.0, granularity=1)
     queue.put(b"one")
-    store = queue._layout.store
+    store = queue.layout.store
     if simply(queue):
         old, young = "5f000000/5f00000000000a.tmp", "5f000000/5f00000000000b.tmp"
         os.mkdir(os.path.join(queue.path, "5f000000"))
@@ -813,25 +813,25 @@ def test_purge_takes_what_is_stale_by_age_alone(make):
     os.mkdir(os.path.join(queue.path, "5e000001"))
     age(queue, "5e000000")
     told = []
-    done = queue._layout.purge(lambda: told.append(1))
+    done = queue.layout.purge(lambda: told.append(1))
     assert (done.new, done.released, done.directories) == (1, 1, 1)
     assert told == [1]
     assert young in tree(queue)
     assert make().get(timeout=0).message.body == b"one"
     with failing("stat", errno.ENOENT, times=10):
-        queue._layout.purge()
+        queue.layout.purge()
     with failing("open", errno.ENOENT, when=lambda path, *_, **__: len(path) == 8, times=10):
-        queue._layout.purge()
+        queue.layout.purge()
     assert store.purge(0, 0)[:2] == (0, 0)
 
 
 def test_a_lock_that_is_renewed_while_it_is_purged_stays(queue):
     """Looked at again under a name that only the purger has."""
     name = locked(queue)
-    queue._layout._honoured = 60_000_000
+    queue.layout._honoured = 60_000_000
 
     with before("rename", lambda: relock(queue, name)):
-        assert queue._layout.purge().released == 0
+        assert queue.layout.purge().released == 0
 
 
 def test_a_staged_element_that_is_being_written_is_not_purged(normal):
@@ -842,26 +842,26 @@ def test_a_staged_element_that_is_being_written_is_not_purged(normal):
         pass
     age(normal, "temporary/5f00000000000a")
     limit = time.time_ns() - 60 * 10**9
-    assert normal._layout.store.purge(limit, 0) == (0, 0, 0)
+    assert normal.layout.store.purge(limit, 0) == (0, 0, 0)
     with before("open", lambda: shutil.rmtree(path), when=of("5f00000000000a")):
-        assert normal._layout.store.purge(limit, 0) == (0, 0, 0)
+        assert normal.layout.store.purge(limit, 0) == (0, 0, 0)
 
 
 def test_a_directory_that_goes_before_it_is_looked_at_is_not_removed(queue):
     """By another purger."""
-    assert not queue._layout.store.remove_if_empty("5f000000")
+    assert not queue.layout.store.remove_if_empty("5f000000")
 
 
 def test_counting_where_links_count_nothing(normal):
     """Some filesystems do not count sub-directories in the links of a directory: then the names are counted."""
     normal.put(b"two")
     assert len(normal) == 2
-    normal._layout.store._links = False
+    normal.layout.store._links = False
     assert len(normal) == 2
     with replaced(fs, stat=lambda *_, **__: os.stat_result((0o40755, 0, 0, 1, 0, 0, 0, 0, 0, 0))):
-        normal._layout.store._links = True
-        assert normal._layout.store.count() == 2
-    assert normal._layout.store._entries("temporary") == 0
+        normal.layout.store._links = True
+        assert normal.layout.store.count() == 2
+    assert normal.layout.store._entries("temporary") == 0
 
 
 def test_elements_get_the_mode_that_was_asked_for(tmp_path):
@@ -869,7 +869,7 @@ def test_elements_get_the_mode_that_was_asked_for(tmp_path):
     before_ = os.umask(0o022)
     try:
         for cls, more in ((SimpleStore, {"granularity": 60}), (NormalStore, {"maxelts": 10})):
-            directory = Queue(tmp_path / cls.__name__, layout="dirq-simple")._layout.directory
+            directory = Queue(tmp_path / cls.__name__, layout="dirq-simple").layout.directory
             store = cls(directory, sync=False, umask=0o077, **more)
             store.make()
             store.make()
@@ -891,7 +891,7 @@ def test_elements_get_the_mode_that_was_asked_for(tmp_path):
 def test_what_is_known_is_bounded(queue, monkeypatch):
     """Locks, pauses and directories are remembered, but not for ever."""
     monkeypatch.setattr(dirq_cursor, "REMEMBERED", 3)
-    cursor = queue._layout._cursor
+    cursor = queue.layout._cursor
     for number in range(5):
         cursor.not_before(f"x/{number}", 1 << 61)
         cursor._lock_ends[f"x/{number}"] = 1
@@ -919,8 +919,8 @@ def test_names_that_were_jumped_over_are_looked_at_again(queue, monkeypatch):
 
 def test_the_times_of_a_network_filesystem_are_not_trusted(queue):
     """Nor those that cannot be read."""
-    cursor = queue._layout._cursor
-    where = queue._layout.store.directories()[0]
+    cursor = queue.layout._cursor
+    where = queue.layout.store.directories()[0]
     assert cursor._mtime(where) > 0
     with failing("stat", errno.EIO):
         assert cursor._mtime(where) == -1
@@ -938,7 +938,7 @@ class Gone(list):
 
 def test_a_name_that_another_thread_takes_first_is_passed_over(queue, monkeypatch):
     """After a look, or without one; so often and no more."""
-    cursor = queue._layout._cursor
+    cursor = queue.layout._cursor
     cursor.run, cursor.expires = Gone(["x"]), 1 << 62
     assert queue.get(timeout=0).message.body == b"one"
     monkeypatch.setattr(dirq_layout, "LOOKS", 5)
@@ -958,7 +958,7 @@ def test_a_name_that_another_thread_takes_first_is_passed_over(queue, monkeypatc
 
 def test_names_that_were_jumped_over_and_are_gone(queue):
     """The directory is looked at again, and then all of them."""
-    cursor = queue._layout._cursor
+    cursor = queue.layout._cursor
     again(queue).get(timeout=0)
     cursor.run, cursor._directories, cursor._skipped, cursor.expires = [], [], "5f000000", 1 << 62
     with pytest.raises(Empty):
@@ -976,7 +976,7 @@ def spared(made):
     for number in range(6):
         queue.put(b"%d" % number)
     again(queue).get(timeout=0).ack()
-    assert len(queue._layout._spares._names) == 1
+    assert len(queue.layout._spares._names) == 1
     return queue
 
 
@@ -992,7 +992,7 @@ def test_an_emptied_element_cannot_become_a_lock_that_is_there(spared):
     """Somebody has that element: the next one is tried, with the same directory."""
     with failing("rename_noreplace", errno.EEXIST):
         assert again(spared).get(timeout=0).message.body == b"2"
-    assert spared._layout._spares._names == []
+    assert spared.layout._spares._names == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EIO, None])
@@ -1012,7 +1012,7 @@ def test_a_lock_that_cannot_be_looked_at_is_given_back(spared):
 
 def test_emptied_elements_that_another_thread_takes_are_not_dropped_twice(spared):
     """Between the look at the list and the pop; and an error leaves the directory to purge."""
-    spares = spared._layout._spares
+    spares = spared.layout._spares
     kept, spares._names = spares._names, Gone(["obsolete/5f00000000000a"])
     spares.drop()
     spares._names = kept
@@ -1113,7 +1113,7 @@ def test_bodies_of_many_pieces(made, tmp_path):
     with messages[0].open() as stream:
         assert stream.read() == b'{"body":"eA=="}'
     with pytest.raises(MessageNotFound):
-        queue._layout.load("00000000/5f00000000000a")
+        queue.layout.load("00000000/5f00000000000a")
     assert [lease.message.body for lease in queue.get_many(2, timeout=0)] == [
         {"body": "eA=="},
         {"body": "eQ=="},

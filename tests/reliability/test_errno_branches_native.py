@@ -50,8 +50,8 @@ def queue(make):
 
 def remote(queue):
     """Treat the directory as one on a network filesystem."""
-    queue._layout.directory.make()
-    queue._layout.directory.mount = mount.Mount("nfs4")
+    queue.layout.directory.make()
+    queue.layout.directory.mount = mount.Mount("nfs4")
     return queue
 
 
@@ -121,7 +121,7 @@ def test_a_put_flushes_the_file_before_it_is_shown_and_the_name_after(make):
     assert told == ["file", "show", "names"]
     told.clear()
     with replaced(publish, DEEP=-1), replaced(fs, fsync=fsync, rename_noreplace=show):
-        queue._layout._publisher._look_in = 0
+        queue.layout._publisher._look_in = 0
         queue.put(b"in a slice")
     assert told == ["names", "file", "show", "names"]
 
@@ -167,7 +167,7 @@ def test_a_batch_that_cannot_be_made_durable_is_not_shown(make, count, which):
     queue = make(sync=True)
     queue.put(b"first")
     call = "syncfs" if which == "bodies" and count > publish.FLUSH_ALL else "fsync"
-    directory = queue._layout.directory
+    directory = queue.layout.directory
     when = None if call == "syncfs" else (lambda fd: fd == directory.fd) if which == "names" else is_plain
     with failing(call, errno.EIO, when=when), pytest.raises(QueueAccess):
         queue.put_many([b"%d" % number for number in range(count)])
@@ -345,8 +345,8 @@ def test_a_claim_on_a_disk_that_stays_full_says_so(queue, code):
 
 def test_a_hint_that_is_no_name_of_ours_is_passed_over(queue):
     """Whatever a snapshot holds, nothing that cannot be parsed reaches a path."""
-    queue._layout._cursor.row = ("", ["../precious"])
-    queue._layout._cursor.expires = 1 << 62
+    queue.layout._cursor.row = ("", ["../precious"])
+    queue.layout._cursor.expires = 1 << 62
     assert drain(queue) == [b"one"]
 
 
@@ -412,8 +412,8 @@ def test_a_name_that_another_thread_takes_from_the_snapshot_is_passed_over(queue
             self.clear()
             return super().pop()
 
-    queue._layout._cursor.row = ("", Row(["1700000000000000000000001"]))
-    queue._layout._cursor.expires = 1 << 62
+    queue.layout._cursor.row = ("", Row(["1700000000000000000000001"]))
+    queue.layout._cursor.expires = 1 << 62
     assert drain(queue) == [b"one"]
 
 
@@ -758,7 +758,7 @@ def test_when_a_done_message_was_claimed(make):
     assert claimed.leased_at is not None
     assert cancelled.leased_at is None
     shutil.rmtree(os.path.join(queue.path, "done"))
-    assert queue._layout.leased_at(claimed.entry) is None
+    assert queue.layout.leased_at(claimed.entry) is None
 
 
 @pytest.mark.parametrize("code", names(HARD))
@@ -770,12 +770,12 @@ def test_a_change_that_fails_says_so_and_changes_nothing(queue, code):
             act()
         assert caught.value.errno == code
     with failing("unlink", code, when=of(message.id)), pytest.raises(QueueAccess):
-        queue._layout.remove(message.entry)
+        queue.layout.remove(message.entry)
     queue.get(timeout=0).reject("no")
     with failing("rename_noreplace", code), pytest.raises(QueueAccess):
         queue.redrive()
     assert queue.stats().dead == 1
-    assert queue._layout.remove(message.entry) is False
+    assert queue.layout.remove(message.entry) is False
 
 
 def test_a_handle_that_names_nothing_here(queue):
@@ -792,7 +792,7 @@ def test_a_handle_that_names_nothing_here(queue):
 
 def test_a_queue_that_is_not_there_holds_nothing(make):
     """Nothing is found, nothing can be taken, nothing is purged."""
-    layout = make()._layout
+    layout = make().layout
     assert layout.find("1700000000000000000000001") is None
     assert layout.purge() == Purged()
     assert supply.claimable(layout.directory, layout.settings).take() is None
@@ -824,9 +824,9 @@ def test_what_is_known_of_directories_is_bounded(make, monkeypatch):
     queue = make()
     queue.put_many([b"one", b"two"])
     queue.get_many(2, timeout=0)
-    still = queue._layout._cursor._still
+    still = queue.layout._cursor._still
     still.update((str(number), (0, 0)) for number in range(1025))
-    queue._layout._cursor.expires = 0
+    queue.layout._cursor.expires = 0
     with pytest.raises(Empty):
         queue.get(timeout=0)
     assert len(still) == 1
@@ -850,16 +850,16 @@ def test_a_directory_in_which_nothing_changed_is_not_listed_again(make, monkeypa
     queue.put_many([b"one", b"two"])
     queue.get_many(2, timeout=0)
     for _ in range(2):
-        queue._layout._cursor.expires = 0
+        queue.layout._cursor.expires = 0
         with pytest.raises(Empty):
             queue.get(timeout=0)
-    (batch,) = queue._layout._cursor._still
+    (batch,) = queue.layout._cursor._still
     with replaced(fs, open=refuse(fs.open, batch)):
-        queue._layout._cursor.expires = 0
+        queue.layout._cursor.expires = 0
         with pytest.raises(Empty):
             queue.get(timeout=0)
     with failing("stat", errno.EIO):
-        assert queue._layout._cursor._mtime(batch) == -1
+        assert queue.layout._cursor._mtime(batch) == -1
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR, errno.ESTALE]))

@@ -69,7 +69,7 @@ def test_a_put_whose_name_cannot_be_made_durable_is_taken_back(make):
     """The flush of the directory fails."""
     queue = make(sync=True)
     queue.put(b"first")
-    directory = queue._layout.directory
+    directory = queue.layout.directory
     with failing("fsync", errno.EIO, when=lambda fd: fd == directory.fd), pytest.raises(QueueAccess):
         queue.put(b"x")
     assert drain(queue) == [b"first"]
@@ -84,13 +84,13 @@ def test_an_id_that_is_taken_is_passed_over(queue, monkeypatch):
         with failing("rename_noreplace", code):
             queue.put(b"three")
     used = iter([False])
-    real = queue._layout._unused
-    monkeypatch.setattr(queue._layout, "_unused", lambda each: next(used, None) is None and real(each))
+    real = queue.layout._unused
+    monkeypatch.setattr(queue.layout, "_unused", lambda each: next(used, None) is None and real(each))
     queue.put(b"four")
     assert drain(queue) == [b"one", b"two", b"three", b"three", b"four"]
     assert [name for name in listed(queue) if name.endswith(".new")] == []
     monkeypatch.setattr(layout, "TRIES", 3)
-    monkeypatch.setattr(queue._layout, "_unused", lambda each: False)
+    monkeypatch.setattr(queue.layout, "_unused", lambda each: False)
     with pytest.raises(QueueError, match="every id"):
         queue.put(b"x")
     assert listed(queue) == []
@@ -102,14 +102,14 @@ def test_an_id_in_flight_is_found_where_time_alone_cannot_tell(make):
     queue.put(b"one")
     lease = queue.get(timeout=0)
     (name,) = listed(queue)
-    assert not queue._layout._unused(name.partition(".")[0])
-    assert queue._layout._unused("1700000000000")
+    assert not queue.layout._unused(name.partition(".")[0])
+    assert queue.layout._unused("1700000000000")
     lease.ack()
 
 
 def test_a_clock_that_was_set_back_makes_no_id_twice(queue):
     """A step of seconds is counted on from; one of a moment is waited for."""
-    layout = queue._layout
+    layout = queue.layout
     layout._last = time.time_ns() // 1000 + 60_000_000
     assert int(layout._id()) == layout._last
     assert int(layout._id()) == layout._last
@@ -156,14 +156,14 @@ def test_a_file_that_cannot_be_put(make, tmp_path, monkeypatch):
     assert path.read_bytes() == b"x"
     used = iter([False])
     with failing("rename_noreplace", errno.EEXIST):
-        monkeypatch.setattr(queue._layout, "_unused", lambda each: next(used, True))
+        monkeypatch.setattr(queue.layout, "_unused", lambda each: next(used, True))
         queue.put_path(path)
     path.write_bytes(b"too large for it")
     with pytest.raises(MessageTooLarge):
         queue.put_path(path)
     path.write_bytes(b"x")
     monkeypatch.setattr(layout, "TRIES", 3)
-    monkeypatch.setattr(queue._layout, "_unused", lambda each: False)
+    monkeypatch.setattr(queue.layout, "_unused", lambda each: False)
     with pytest.raises(QueueError, match="every id"):
         queue.put_path(path)
     assert path.read_bytes() == b"x"
@@ -261,7 +261,7 @@ def test_a_retry_waits_and_a_retry_at_once_does_not(queue):
     queue.get(timeout=0).retry(LONG)
     with pytest.raises(Empty):
         queue.get(timeout=0)
-    assert 0 < queue._layout.wakes_in() <= LONG
+    assert 0 < queue.layout.wakes_in() <= LONG
     queue.put(b"two")
     queue.get(timeout=0).retry(0)
     assert queue.get(timeout=0).message.body == b"two"
@@ -284,7 +284,7 @@ def test_a_renewal_within_one_millisecond_keeps_its_name(make):
     lease = queue.get(timeout=0)
     handle = lease.handle
     with replaced(fs, move=lambda *_: pytest.fail("renamed onto itself")):
-        queue._layout._put_off(lease._held, lease._held.ends, "renew")
+        queue.layout._put_off(lease._held, lease._held.ends, "renew")
     assert lease.handle == handle
     lease.ack()
 
@@ -320,7 +320,7 @@ def test_a_looker_is_told_what_fails(queue, code):
     acts = {
         "open": [lambda: message.body, message.open],
         "stat": [lambda: message.size],
-        "unlink": [lambda: queue._layout.remove(message.entry)],
+        "unlink": [lambda: queue.layout.remove(message.entry)],
     }
     for call, each in acts.items():
         for act in each:
@@ -332,12 +332,12 @@ def test_a_looker_is_told_what_fails(queue, code):
             _ = message.body
     with open(os.path.join(queue.path, "queue.json"), "wb") as file:
         file.write(b"{}")
-    assert [each.state for each in queue._layout.entries()] == ["ready"]
+    assert [each.state for each in queue.layout.entries()] == ["ready"]
     with message.open() as stream:
         assert stream.read() == b"one"
     assert message.size == 3
-    assert queue._layout.remove(message.entry)
-    assert not queue._layout.remove(message.entry)
+    assert queue.layout.remove(message.entry)
+    assert not queue.layout.remove(message.entry)
     with pytest.raises(MessageNotFound):
         message.cancel()
 
@@ -347,14 +347,14 @@ def test_a_queue_that_cannot_be_listed_is_told(queue, code):
     """With its errno and its path; one that is gone is gone."""
     told = QueueNotFound if code == errno.ENOENT else QueueAccess
     with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(told) as caught:
-        list(queue._layout.entries())
+        list(queue.layout.entries())
     assert code in (errno.ENOENT, caught.value.errno)
 
 
 def test_nothing_of_a_queue_that_is_not_there(make):
     """Neither found nor counted nor purged; a closed queue opens again."""
     queue = make()
-    layout = queue._layout
+    layout = queue.layout
     assert list(layout.entries()) == []
     assert layout.find("1700000000000000") is None
     assert layout.count() == 0
@@ -381,29 +381,29 @@ def test_purge_takes_unfinished_messages_by_age_alone(make):
     os.utime(os.path.join(queue.path, old), (0, 0))
     told = []
     with before("stat", lambda: os.unlink(os.path.join(queue.path, gone)), when=of(gone)):
-        assert queue._layout.purge(lambda: told.append(1)) == Purged(new=1)
+        assert queue.layout.purge(lambda: told.append(1)) == Purged(new=1)
     assert len(told) == 2
     assert young in listed(queue)
-    assert queue._layout.purge() == Purged()
+    assert queue.layout.purge() == Purged()
 
 
 def test_what_the_format_has_no_place_for_is_refused(queue, make):
     """Each with the reason."""
     lease = queue.get(timeout=0)
-    (entry,) = queue._layout.entries(("leased",))
+    (entry,) = queue.layout.entries(("leased",))
     for act in (
         lambda: lease.reject("no"),
-        lambda: queue._layout.change(entry, priority=None, delay=1.0),
-        lambda: queue._layout.redrive(entry),
+        lambda: queue.layout.change(entry, priority=None, delay=1.0),
+        lambda: queue.layout.redrive(entry),
         lambda: make(priorities=True),
         lambda: make(keep_done=True),
     ):
         with pytest.raises(QueueError, match="the vsqs layout cannot"):
             act()
     with pytest.raises(MessageNotFound, match="only an unclaimed"):
-        queue._layout.cancel(entry)
-    assert queue._layout.leased_at(entry) is None
-    assert queue._layout.failure(entry) is None
+        queue.layout.cancel(entry)
+    assert queue.layout.leased_at(entry) is None
+    assert queue.layout.failure(entry) is None
 
 
 # --- the null layout ----------------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ def test_what_the_format_has_no_place_for_is_refused(queue, make):
 def test_the_null_layout_keeps_nothing(tmp_path):
     """What is put is gone, nothing is ever found, and every end of a lease is refused."""
     queue = Queue(tmp_path / "queue", layout="null")
-    layout = queue._layout
+    layout = queue.layout
     layout.create()
     assert queue.put(b"x") != queue.put(b"x")
     assert len(queue.put_many([b"x", b"y"])) == 2
@@ -472,7 +472,7 @@ def test_a_format_is_told_by_the_first_names(queue, monkeypatch):
     monkeypatch.setattr("dirqueue.layouts.ENOUGH", 2)
     for _ in range(5):
         queue.put(b"x")
-    assert Queue(queue.path)._layout.name == "vsqs"
+    assert Queue(queue.path).layout.name == "vsqs"
     monkeypatch.undo()
     os.mkdir(os.path.join(queue.path, "5f000000"))
     with pytest.raises(LayoutError, match="mixture"):
@@ -489,6 +489,6 @@ def test_a_server_that_is_slow_is_not_trusted_by_time(make):
     """On a network filesystem an id is looked for among those in flight."""
     queue = make()
     queue.put(b"one")
-    queue._layout.directory.mount = mount.Mount("nfs4")
+    queue.layout.directory.mount = mount.Mount("nfs4")
     queue.put(b"two")
     assert drain(queue) == [b"one", b"two"]

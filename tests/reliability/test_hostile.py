@@ -56,7 +56,7 @@ def test_what_is_foreign_is_counted(planted):
     """The tools can tell a person that there is something else in the directory."""
     path, _outside = planted
     queue = dirqueue.Queue(path, sync=False)
-    assert sum(1 for entry in queue._layout.entries() if entry.state == "foreign") >= 60
+    assert sum(1 for entry in queue.layout.entries() if entry.state == "foreign") >= 60
 
 
 def test_fuzzed_names_are_ours_or_are_ignored():

@@ -126,7 +126,7 @@ def redrive(queue):
 
 def bury(queue):
     lease = queue.get(timeout=0)
-    queue._layout.settings = Queue(queue.path, **SETTINGS, sync=False, max_attempts=1).settings
+    queue.layout.settings = Queue(queue.path, **SETTINGS, sync=False, max_attempts=1).settings
     return lambda: lease.retry(error="last")
 
 

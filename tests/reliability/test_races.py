@@ -87,7 +87,7 @@ def test_two_threads_pop_the_same_snapshot(make):
             self.clear()  # the other thread, by a moment
             raise IndexError
 
-    mine._layout._cursor.row = ("", Emptied(["1"]))
+    mine.layout._cursor.row = ("", Emptied(["1"]))
     assert mine.get(timeout=0).message.body == b"b"
 
 

@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
     @rule(client=client)
     def get(self, client):
         queue = self.clients[client]
-        queue._layout._cursor.stale()  # what a snapshot may miss for a moment is not the question here
+        queue.layout._cursor.stale()  # what a snapshot may miss for a moment is not the question here
         self.forget_poison()
         candidates = {id: m for id, m in self.model.items() if self.due(m) and m.attempts < 3}
         try:

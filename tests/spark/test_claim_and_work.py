@@ -19,7 +19,7 @@ def test_a_claimed_batch_is_acknowledged_at_the_end_of_the_block(spark, queue_di
         assert drain(queue) == [b"8", b"9"]
         assert frame.count() == 8
     assert queue.stats().total == 0
-    assert pins.consumers(queue._layout.directory) == []
+    assert pins.consumers(queue.layout.directory) == []
 
 
 def test_an_exception_gives_the_batch_back(spark, queue_dir):
@@ -45,8 +45,8 @@ def test_a_batch_that_was_given_to_others_cannot_be_acknowledged(spark, queue_di
     queue.put(b"1")
 
     def give_away():
-        (consumer,) = pins.consumers(queue._layout.directory)
-        pins.Pins(queue._layout.directory, queue.settings, consumer).release(1)
+        (consumer,) = pins.consumers(queue.layout.directory)
+        pins.Pins(queue.layout.directory, queue.settings, consumer).release(1)
 
     with pytest.raises(LeaseLost), dirqueue.spark.claim(spark, queue_dir):
         give_away()
@@ -74,7 +74,7 @@ def test_a_claim_is_renewed_while_the_job_is_longer_than_its_lease(spark, queue_
     queue = Queue(queue_dir, margin=40.0)  # a stalled machine is not what is tried here
     queue.put_many([b"1", b"2"])
     with dirqueue.spark.claim(spark, queue_dir, timeout=0.4) as frame:
-        enough = signs_of_life(queue._layout.directory, FOUR_LEASES)
+        enough = signs_of_life(queue.layout.directory, FOUR_LEASES)
         until(lambda: (queue.purge().released == 0) and enough(), "signs of life")
         assert frame.count() == 2
         assert drain(queue) == []
@@ -88,7 +88,7 @@ def test_a_stream_renews_its_claims_while_a_batch_is_longer_than_its_lease(spark
     queue.put_many([b"1", b"2"])
 
     def handle(frame, _):
-        enough = signs_of_life(queue._layout.directory, FOUR_LEASES)
+        enough = signs_of_life(queue.layout.directory, FOUR_LEASES)
         until(lambda: (queue.purge().released == 0) and enough(), "signs of life")
         seen.extend(bytes(row.value) for row in frame.collect())
 

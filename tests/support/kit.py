@@ -32,7 +32,7 @@ def drain(queue, limit=None):
 
 def put_all(queue, bodies):
     """Put some messages: at once where the format can, else one by one."""
-    if "batch" in queue._layout.lacks:
+    if "batch" in queue.layout.lacks:
         return [queue.put(body) for body in bodies]
     return queue.put_many(bodies)
 

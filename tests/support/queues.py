@@ -52,7 +52,7 @@ def make_queue(given, tmp_path):
 @pytest.fixture
 def needs(given, layout, tmp_path):
     """Give a function that skips the test if the layout lacks a capability, with the layout's own reason."""
-    lacks = Queue(tmp_path / "never made", **given)._layout.lacks
+    lacks = Queue(tmp_path / "never made", **given).layout.lacks
 
     def need(*capabilities):
         for capability in capabilities:

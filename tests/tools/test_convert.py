@@ -25,7 +25,7 @@ def filled(path, layout, count=5):
 
 def converted(path, layout):
     with Queue(path) as queue:
-        assert queue.layout == layout
+        assert queue.layout.name == layout
         return drain(queue)
 
 

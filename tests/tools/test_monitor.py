@@ -188,7 +188,7 @@ def test_a_deep_queue_is_sampled_at_a_bounded_cost_and_says_so(tmp_path, monkeyp
             yield entry
 
     monkeypatch.setattr(fs, "listing", listing)
-    sample = take(queue._layout, 1000)
+    sample = take(queue.layout, 1000)
     assert sample.sampled
     assert sample.stats.ready == 10_000
     assert len(read) < 2000
@@ -200,7 +200,7 @@ def test_a_flat_queue_beyond_the_limit_is_a_lower_bound_and_says_so(tmp_path):
     queue = dirqueue.Queue(tmp_path / "flat", sync=False)
     for _ in range(50):
         queue.put(b"x")
-    sample = take(queue._layout, 20)
+    sample = take(queue.layout, 20)
     assert sample.sampled
     assert sample.stats.ready == 20
 
@@ -213,7 +213,7 @@ def test_what_is_not_a_message_is_foreign(tmp_path):
     (tmp_path / "q" / "notes.txt").touch()
     (tmp_path / "q" / f"{int(id) + 2}").mkdir()
     (tmp_path / "q" / f"{int(id) + 3}.batch").touch()
-    stats = take(queue._layout).stats
+    stats = take(queue.layout).stats
     assert (stats.ready, stats.foreign) == (1, 4)
     assert stats == queue.stats()
 
@@ -255,7 +255,7 @@ def test_the_kernel_tells_of_what_came_and_went_between_two_looks(tmp_path):
     for name, settings in (("plain", {}), ("kept", {"keep_done": True})):
         queue = dirqueue.Queue.create(tmp_path / name, sync=False, max_attempts=2, **settings)
         queue.put(b"before")
-        ear = activity.listen(queue._layout)
+        ear = activity.listen(queue.layout)
         for _ in range(300):
             queue.put(b"x")
         queue.put_many([b"x"] * 200)
@@ -292,7 +292,7 @@ def test_slices_of_a_deep_queue_are_heard_too(tmp_path, monkeypatch):
     for _ in range(75):
         queue.put(b"x")
     assert any(name.endswith(".slice") for name in os.listdir(tmp_path / "q"))
-    ear = activity.listen(queue._layout)
+    ear = activity.listen(queue.layout)
     for _ in range(300):
         queue.put(b"x")
     assert ear.read().put == 300
@@ -308,7 +308,7 @@ def test_what_the_kernel_could_not_keep_is_not_guessed(tmp_path, monkeypatch):
     queue = dirqueue.Queue(tmp_path / "q", sync=False)
     for _ in range(5):
         queue.put_many([b"x"] * 2)
-    ear = activity.listen(queue._layout)
+    ear = activity.listen(queue.layout)
     assert ear.read() is None
     ear.close()
 

@@ -137,7 +137,7 @@ def test_a_clock_that_was_never_set_makes_names_that_can_be_read(tmp_path, monke
 )
 def test_what_is_not_known_to_be_local_is_remote(fstype, remote):
     """A lost reply is possible wherever there is a network."""
-    assert mount.Mount(fstype).remote is remote
+    assert mount.Mount(fstype).replies_can_be_lost is remote
 
 
 def test_a_mount_that_cannot_rename_without_replacing_links(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ class Queue:
         self.manager = manager
         # An expired message is anybody's at once: VSQS knows no margin.
         self._queue = _Queue(self.path, layout="vsqs", max_messages=capacity or 0, margin=0)
-        self._queue._layout.create()
+        self._queue.layout.create()
 
     def publish(self, data: bytes, timeout: float | None = None) -> str:
         """Put a message; return its id. Waits up to `timeout` seconds for room (for ever if None)."""
@@ -72,7 +72,7 @@ class Queue:
 
     def delete(self, m_id: str) -> None:
         """Remove a message, whoever received it; one that is not there is no error."""
-        layout = self._queue._layout
+        layout = self._queue.layout
         id = layout.check_id(str(m_id))
         # RACE: it may be requeued or claimed between the look and the removal: then it is looked for again.
         for _ in range(100):

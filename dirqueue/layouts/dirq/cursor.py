@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.layouts.dirq.store import Store
 from dirqueue.layouts.peer import NEVER
 
@@ -84,7 +84,7 @@ class Cursor:
             self._still.clear()
         found = self._next(now)
         fresh = FRESH_SECONDS if self._order == "fifo" else FRESH_NEWEST
-        self.expires = now + seconds(max(fresh, FRESH_TIMES * (time.monotonic() - began)))
+        self.expires = now + micros(max(fresh, FRESH_TIMES * (time.monotonic() - began)))
         return found
 
     def _next(self, now: int) -> bool:
@@ -151,7 +151,7 @@ class Cursor:
 
     def _mtime(self, where: str) -> int:
         directory = self._store.directory
-        if directory.mount.remote:
+        if directory.mount.attributes_are_cached:
             return -1  # NFS: attributes are cached
         try:
             return fs.stat(where, dir_fd=directory.fd).st_mtime_ns

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Protocol
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.layouts.base import Held, Purged, bad_handle, lost
 from dirqueue.layouts.dirq import names
@@ -70,8 +70,8 @@ class DirqLayout(Foreign):
     def __init__(self, directory: Directory, settings: Settings) -> None:
         super().__init__(directory, settings)
         self._lease_seconds = settings.lease
-        self._lease = seconds(settings.lease)
-        self._honoured = self._lease + seconds(settings.margin)
+        self._lease = micros(settings.lease)
+        self._honoured = self._lease + micros(settings.margin)
 
     def create(self) -> None:
         """Make the directory so that it can be recognised."""
@@ -87,7 +87,7 @@ class DirqLayout(Foreign):
         if directory.fd < 0 and not directory.find():
             return None
         now = directory.clock.now()
-        shift = 0 if seconds_ == self._lease_seconds else seconds(seconds_) - self._lease
+        shift = 0 if seconds_ == self._lease_seconds else micros(seconds_) - self._lease
         cursor, take = self._cursor, self._take
         try:
             for _ in range(LOOKS):
@@ -151,7 +151,7 @@ class DirqLayout(Foreign):
     def renew(self, held: Held, seconds_: float) -> None:
         self._open()
         try:
-            renewed = self._locks.renew(held.id, held.token, (seconds(seconds_) - self._lease) * 1000)
+            renewed = self._locks.renew(held.id, held.token, (micros(seconds_) - self._lease) * 1000)
         except OSError as error:
             raise self._failed("renew a lease of", error) from error
         if renewed is None:
@@ -163,7 +163,7 @@ class DirqLayout(Foreign):
         self._unlock(held, "retry")
         if delay:
             with self._lock:
-                self._cursor.not_before(held.id, self.directory.clock.now() + seconds(delay))
+                self._cursor.not_before(held.id, self.directory.clock.now() + micros(delay))
 
     def release(self, held: Held) -> None:
         self._unlock(held, "release")
@@ -179,7 +179,7 @@ class DirqLayout(Foreign):
         self._cursor.refresh()
 
     def entry(self, held: Held) -> Entry:
-        return Entry(held.id, "leased", held.place, names.micros(held.id), held.ends, 1, held.token)
+        return Entry(held.id, "leased", held.place, names.micros_of(held.id), held.ends, 1, held.token)
 
     def hold(self, handle: str) -> Held:
         name, _, token = handle.partition("@")
@@ -232,8 +232,8 @@ class DirqLayout(Foreign):
         """Return an element as it is now, locked or not."""
         when = self._locks.locked_at(name)
         if when is None:
-            return Entry(name, "ready", name, names.micros(name))
-        return Entry(name, "leased", name, names.micros(name), when + self._lease, 1)
+            return Entry(name, "ready", name, names.micros_of(name))
+        return Entry(name, "leased", name, names.micros_of(name), when + self._lease, 1)
 
     def find(self, id: str) -> Entry | None:
         try:
@@ -255,7 +255,7 @@ class DirqLayout(Foreign):
             return Purged()
         now = self.directory.clock.now()
         new, released, directories = self._locks.purge(
-            (now - seconds(self.settings.stale)) * 1000, (now - self._honoured) * 1000
+            (now - micros(self.settings.stale)) * 1000, (now - self._honoured) * 1000
         )
         if progress:
             progress()

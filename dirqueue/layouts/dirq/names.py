@@ -58,7 +58,7 @@ def folder(granularity: int) -> str:
     return f"{now:08x}"
 
 
-def micros(name: str) -> int:
+def micros_of(name: str) -> int:
     """Return when an element was added, in microseconds since the epoch, by its maker's clock."""
     bare = name[-ELEMENT_LENGTH:]
     return int(bare[:8], 16) * 1_000_000 + int(bare[8:13], 16)

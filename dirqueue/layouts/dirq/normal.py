@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import CodecError, SettingsError
 from dirqueue.layouts.base import Held
@@ -24,7 +24,6 @@ from dirqueue.layouts.dirq.layout import DirqLayout
 from dirqueue.layouts.dirq.normal_spares import Spares
 from dirqueue.layouts.dirq.normal_store import OBSOLETE, TEMPORARY, NormalStore
 from dirqueue.layouts.dirq.schema import DEFAULT, Schema
-from dirqueue.layouts.dirq.simple import check_file
 from dirqueue.layouts.dirq.store import GRACE
 from dirqueue.layouts.peer import moved_on
 from dirqueue.message import Entry
@@ -73,7 +72,7 @@ class DirqNormal(DirqLayout):
         """Link a file in and remove its old name; where bodies are JSON, write what it holds."""
         source = os.path.abspath(path)
         try:
-            check_file(source, self.settings)
+            fs.check_plain_file(source, self.settings)
             if self.schema.plain:
                 name = self.store.add_file(self.store.keys[0], source)
             else:
@@ -160,7 +159,7 @@ class DirqNormal(DirqLayout):
         if when + self._honoured <= now:
             stale = self.store.break_lock(name, (now - self._honoured) * 1000)
             return self.store.take(name) if stale else None
-        self._cursor.not_before(name, min(when + self._honoured, now + seconds(AGAIN_SECONDS)))
+        self._cursor.not_before(name, min(when + self._honoured, now + micros(AGAIN_SECONDS)))
         return None
 
     # --- lookers -------------------------------------------------------------------------------------------
@@ -177,7 +176,7 @@ class DirqNormal(DirqLayout):
             elif not volatile:
                 yield self._seen(place)
             elif where == TEMPORARY:
-                yield Entry(place, "new", place, names.micros(each.name))
+                yield Entry(place, "new", place, names.micros_of(each.name))
 
     def load(self, place: str) -> bytes:
         self._open()

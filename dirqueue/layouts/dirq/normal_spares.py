@@ -36,7 +36,7 @@ class Spares:
     def keep(self, name: str) -> bool:
         """Keep an emptied directory; False if there is no use for it."""
         # NFS: there is no rename that refuses to replace, and a plain one replaces the lock that somebody else has.
-        if self._directory.mount.remote or len(self._names) >= KEPT or not self.wanted:
+        if self._directory.mount.no_exclusive_rename or len(self._names) >= KEPT or not self.wanted:
             return False
         self._names.append(name)
         return True

@@ -6,13 +6,11 @@ Layer: layouts.  Touches: see simple_store.py.  Invariant and crash: see dirq_la
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from typing import ClassVar
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.errors import MessageTooLarge, SettingsError
 from dirqueue.layouts.base import Held, lost
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
@@ -59,7 +57,7 @@ class DirqSimple(DirqLayout):
         self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
     ) -> str:
         try:
-            check_file(path, self.settings)
+            fs.check_plain_file(path, self.settings)
             return self.store.add_path(path)
         except OSError as error:
             raise self._failed(f"put the file {path!r} into", error) from error
@@ -118,9 +116,9 @@ class DirqSimple(DirqLayout):
             elif name in locked:
                 yield self._seen(place)
             elif name == bare:
-                yield Entry(place, "ready", place, names.micros(name))
+                yield Entry(place, "ready", place, names.micros_of(name))
             elif suffix == "tmp":
-                yield Entry(place[:-4], "new", place, names.micros(bare))
+                yield Entry(place[:-4], "new", place, names.micros_of(bare))
             elif suffix != "lck":
                 yield Entry("", "foreign", place, 0)
 
@@ -135,27 +133,3 @@ class DirqSimple(DirqLayout):
                 self._sync(entry.id)
         except OSError as error:
             raise self._failed("cancel a message of", error) from error
-
-
-def check_file(path: str, settings: Settings) -> None:
-    """Only a plain file becomes a message; it is durable afterwards, where that is asked for."""
-    fd = fs.open(path, fs.READ)
-    try:
-        facts = fs.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode):
-            raise SettingsError(f"{path!r} is not a regular file: put_path moves plain files only")
-        if facts.st_nlink != 1:
-            raise SettingsError(
-                f"{path!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
-            )
-        if 0 < settings.max_size < facts.st_size:
-            raise MessageTooLarge(
-                f"{path!r} has {facts.st_size} bytes; this queue takes at most max_size={settings.max_size}",
-                message_id="",
-                size=facts.st_size,
-                limit=settings.max_size,
-            )
-        if settings.sync:
-            fs.fsync(fd)
-    finally:
-        fs.close(fd)

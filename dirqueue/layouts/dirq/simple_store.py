@@ -85,7 +85,7 @@ class SimpleStore(Store):
                 fs.link(source, name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
             except FileExistsError:
                 # NFS: done, reply lost, asked again: then both names are one file.
-                if not (self.directory.mount.remote and self._same(source, name)):
+                if not (self.directory.mount.replies_can_be_lost and fs.same_file(source, name, fd)):
                     continue
             if self.sync:
                 try:
@@ -95,15 +95,6 @@ class SimpleStore(Store):
                     raise
             return name
         raise taken()
-
-    def _same(self, one: str, other: str) -> bool:
-        fd = self.directory.fd
-        try:
-            first = fs.stat(one, dir_fd=fd, follow_symlinks=False)
-            second = fs.stat(other, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return first.st_ino == second.st_ino
 
     def _remake(self, where: str) -> None:
         """Make the intermediate directory, and the queue itself if that was removed."""
@@ -215,7 +206,7 @@ class SimpleStore(Store):
         else:
             fs.utime(fd)
         time_ns = fs.fstat(fd).st_mtime_ns
-        if self.directory.mount.remote and not shift_ns:
+        if self.directory.mount.attributes_are_cached and not shift_ns:
             self.directory.learn(time_ns)
         return time_ns
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import BinaryIO
 
-from dirqueue import settings
+from dirqueue import settings, states
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import MessageNotFound, QueueNotFound, SettingsError, access_error
@@ -144,7 +144,7 @@ class Looker:
         id = entry.id if priority is None else names.with_priority(entry.id, priority)
         # A slice or batch holds one priority; the queue itself holds any.
         prefix = entry.place[: entry.place.rfind("/") + 1] if id == entry.id else ""
-        until = entry.until if delay is None else self.directory.clock.now() + seconds(delay) if delay else 0
+        until = entry.until if delay is None else self.directory.clock.now() + micros(delay) if delay else 0
         name = (
             f"{id}.{until or self.directory.clock.now()}.{entry.attempts}" if until or entry.attempts else id
         )
@@ -164,7 +164,7 @@ class Looker:
         return inspect.entry_of(found, prefix, self.directory.clock.now())
 
     def _unclaimed(self, entry: Entry, doing: str) -> None:
-        if entry.state not in ("ready", "delayed"):
+        if entry.state not in states.UNCLAIMED:
             raise MessageNotFound(
                 f"cannot {doing} {entry.id}: it is {entry.state}, and only an unclaimed message can be",
                 message_id=entry.id,

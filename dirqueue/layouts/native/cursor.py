@@ -16,7 +16,7 @@ import time
 from typing import NamedTuple
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.native import names
@@ -79,11 +79,11 @@ class Cursor:
 
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self._directory = directory
-        self._margin = seconds(settings.margin)
+        self._margin = micros(settings.margin)
         self._order = settings.order
         #: What a crash left and is stale by its id: (directory, names), for the layout to remove in passing.
         self.leftovers: list[tuple[str, list[names.Name]]] = []
-        self._stale_after = seconds(settings.stale)
+        self._stale_after = micros(settings.stale)
         #: The directory and the names in it to try now, as one: claims read it without the lock.
         self.row: tuple[str, list[str]] = ("", [])
         #: Until when the snapshot is good.
@@ -200,7 +200,7 @@ class Cursor:
         """Remove an emptied directory. RACE: a producer that comes back to a slice makes it, or the next, again."""
         name = prefix[:-1]
         id, _, kind = name.rpartition("/")[2].partition(".")
-        if kind == SLICE and now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
+        if kind == SLICE and now < names.micros_of(id) + micros(2 * SLICE_SECONDS):
             return
         if fs.remove_directory(name, self._directory.fd) and "/" in name:
             self._remove(name.rpartition("/")[0] + "/", now)
@@ -224,7 +224,7 @@ class Cursor:
         self._directory.inner = sorted(view.containers)[-WATCHED:]
         self.row = ("", [])
         took = time.monotonic() - began
-        self.expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * took))
+        self.expires = now + micros(max(FRESH_SECONDS, FRESH_TIMES * took))
         found = self._next_segment(now)
         quiet = not found and not self._containers and not view.claimable
         self._idle_mtime = mtime if quiet and trusted else -1
@@ -330,7 +330,7 @@ class Cursor:
 
     def _mtime(self, name: str) -> int:
         """Return when a directory last changed; -1 if nobody can know (NFS: attributes are cached)."""
-        if self._directory.mount.remote:
+        if self._directory.mount.attributes_are_cached:
             return -1
         try:
             if name == ".":

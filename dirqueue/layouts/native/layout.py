@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from dirqueue import states
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.fs import CHUNK, READ
 from dirqueue.disk.identity import ID_DIGITS, PROCESS, new_token
@@ -85,7 +86,7 @@ class Native(Looker):
 
     def count(self) -> int:
         """Return how many messages are waiting or held."""
-        return sum(1 for _ in self.entries(("ready", "delayed", "leased")))
+        return sum(1 for _ in self.entries(states.LIVE))
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -186,7 +187,7 @@ class Native(Looker):
     def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
         """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
         if error.errno in (errno.ENOENT, errno.ESTALE):
-            return self.directory.mount.remote and fs.exists(place, self.directory.fd)
+            return self.directory.mount.replies_can_be_lost and fs.exists(place, self.directory.fd)
         try:
             if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.directory.drop_ballast():
                 fs.move(src, place, self.directory.fd)
@@ -248,7 +249,7 @@ class Native(Looker):
         try:
             if self._keep_done:
                 self._to_done(held)
-            elif directory.mount.remote:
+            elif directory.mount.replies_can_be_lost:
                 # NFS: a repeated unlink says ENOENT, and so does a lost lease; a rename to a name of ours can tell.
                 gone = f"{held.place}.ack"
                 fs.move(held.place, gone, directory.fd)
@@ -269,7 +270,7 @@ class Native(Looker):
 
     def renew(self, held: Held, seconds_: float) -> None:
         """Hold on for so many seconds from now, under a new name."""
-        until = max(self.directory.clock.now() + seconds(seconds_), held.ends + 1)
+        until = max(self.directory.clock.now() + micros(seconds_), held.ends + 1)
         prefix = held.place[: held.place.rfind("/") + 1]
         place = f"{prefix}{held.id}.{until}.{held.attempts}.{new_token()}"
         self._end(held, place, "renew")
@@ -280,7 +281,7 @@ class Native(Looker):
         # Whoever lost the lease must not touch the note beside it; the rename below says so.
         if error is not None and self._is_there(held):
             self._write_note(self._note(held.place, held.id), error, held.leased)
-        until = self.directory.clock.now() + seconds(delay)
+        until = self.directory.clock.now() + micros(delay)
         prefix = held.place[: held.place.rfind("/") + 1]
         self._end(held, f"{prefix}{held.id}.{until}.{held.attempts}", "retry")
 
@@ -295,7 +296,7 @@ class Native(Looker):
         prefix = held.place[: held.place.rfind("/") + 1]
         counted = held.attempts - 1
         # NFS: the proof of a lost reply is a name that nobody else can make, and others can make ID.
-        plain = not counted and not self.directory.mount.remote
+        plain = not counted and not self.directory.mount.replies_can_be_lost
         name = held.id if plain else f"{held.id}.{self.directory.clock.now()}.{counted}"
         self._end(held, prefix + name, "release")
 
@@ -338,7 +339,7 @@ class Native(Looker):
 
     def _given_back(self, error: OSError, held: Held, doing: str) -> bool:
         """NFS: a lost reply, and the next consumer was quick. Nobody else can have taken a lease that is live."""
-        gone = error.errno == errno.ENOENT and self.directory.mount.remote and doing != "renew"
+        gone = error.errno == errno.ENOENT and self.directory.mount.replies_can_be_lost and doing != "renew"
         return gone and self.directory.clock.now() < held.ends
 
     def _lost(self, error: OSError, held: Held, doing: str) -> Exception:
@@ -387,4 +388,4 @@ class Native(Looker):
 
 def _spans(lease: float) -> tuple[int, int]:
     """Return a lease in microseconds, and the half of it in nanoseconds."""
-    return seconds(lease), int(lease * 5e8)
+    return micros(lease), int(lease * 5e8)

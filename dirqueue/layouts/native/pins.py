@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import BATCH, DELAYED, LEASED, PART, READY, Name
-from dirqueue.layouts.native.publish import SLICE_SIZE, remove_tree
+from dirqueue.layouts.native.publish import SLICE_SIZE
 from dirqueue.layouts.native.staged import SPARK
 from dirqueue.layouts.native.supply import Supply
 from dirqueue.message import Entry
@@ -127,7 +127,7 @@ class Pins:
             fs.mkdir(new, fs.DIR_MODE, dir_fd=directory.fd)
             count = self._fill(new, waiting, limit, pieces, progress or (lambda: None))
             if not count:
-                remove_tree(new, directory.fd)
+                fs.remove_tree(new, directory.fd)
                 return 0
             if self.settings.sync:
                 self._flush(new)
@@ -181,7 +181,7 @@ class Pins:
             part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
             fs.mkdir(part, fs.DIR_MODE, dir_fd=fd)
             moves += [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in some]
-        if not self.directory.mount.remote:
+        if not self.directory.mount.calls_are_slow:
             return sum(self._move(src, dst) for src, dst in moves)
         from concurrent.futures import ThreadPoolExecutor
 
@@ -194,7 +194,7 @@ class Pins:
             fs.rename(src, dst, src_dir_fd=fd, dst_dir_fd=fd)
         except FileNotFoundError:
             # RACE: somebody claimed it first. NFS: or it was us, and the reply was lost.
-            return self.directory.mount.remote and fs.exists(dst, fd)
+            return self.directory.mount.replies_can_be_lost and fs.exists(dst, fd)
         return True
 
     def parts(self, lot: int) -> list[str]:
@@ -233,7 +233,7 @@ class Pins:
         """Remove an acknowledged lot, or move its messages to done/; how many."""
         path = f"{self.base}/{name}"
         if not keep:
-            return remove_tree(path, self.directory.fd)
+            return fs.remove_tree(path, self.directory.fd)
         from dirqueue.layouts.native.inspect import DONE
 
         directory, count = self.directory, 0
@@ -245,7 +245,7 @@ class Pins:
             fs.move(place, f"{DONE}/{each.id}.{directory.clock.now()}.{each.attempts + 1}", directory.fd)
             count += 1
         self._sync(DONE)
-        remove_tree(path, directory.fd)
+        fs.remove_tree(path, directory.fd)
         return count
 
     def release(self, lot: int) -> bool:
@@ -259,7 +259,7 @@ class Pins:
         try:
             ids = [each.id for _, each in _contents(directory, path)]
             if not ids:
-                remove_tree(path, directory.fd)
+                fs.remove_tree(path, directory.fd)
                 return False
             first = min(ids, key=names.order_key)
             lead = str(names.priority_of(first) or "")
@@ -340,11 +340,11 @@ def owner(directory: Directory, consumer: str) -> Owner | None:
     try:
         about = json.loads(fs.read_file(f"{base}/{OWNER}", directory.fd))
         touched = fs.mtime_of(f"{base}/{OWNER}", directory.fd)
-        return Owner(seconds(touched) + seconds(float(about["timeout"])), bool(about.get("keep")))
+        return Owner(micros(touched) + micros(float(about["timeout"])), bool(about.get("keep")))
     except FileNotFoundError:
         if not fs.exists(base, directory.fd):
             return None
-        return Owner(seconds(fs.mtime_of(base, directory.fd) + OWNERLESS_SECONDS), keep=False)
+        return Owner(micros(fs.mtime_of(base, directory.fd) + OWNERLESS_SECONDS), keep=False)
     except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
         return None  # somebody else's hand was in it
 
@@ -375,7 +375,7 @@ def entries(directory: Directory) -> Iterator[Entry]:
 def release_stale(directory: Directory, settings: Settings) -> int:
     """Give back the lots of consumers that are past their timeout; how many lots went back."""
     count = 0
-    now = directory.clock.now() - seconds(settings.margin)
+    now = directory.clock.now() - micros(settings.margin)
     for consumer in consumers(directory):
         known = owner(directory, consumer)
         if known is None or known.until >= now:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.fs import CREATE, FILE_MODE
 from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS, UNIQUE_DIGITS, new_id
-from dirqueue.errors import MessageTooLarge, QueueError, SettingsError, access_error
+from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts.native.names import BATCH, PART, SLICE, STAGING
 from dirqueue.settings import Settings
 
@@ -91,7 +90,7 @@ class Publisher:
                 raise access_error(directory.path, "put to", error) from error
             visible = f"{prefix}{id}{self._suffix(delay)}" if delay else prefix + id
             try:
-                if directory.mount.remote:
+                if directory.mount.closes_late:
                     self._settle(new, len(data))
                 directory.mount.publish(new, visible, directory.fd)
             except OSError as error:
@@ -108,7 +107,7 @@ class Publisher:
         if isinstance(error, FileNotFoundError):
             # NFS: nobody takes an ID.new away this soon. It was published, the reply was lost, and by the time of
             # the second try a consumer had claimed it. To put it again would be to put it twice.
-            return self._directory.mount.remote
+            return self._directory.mount.replies_can_be_lost
         fs.discard(new, self._directory.fd)
         if isinstance(error, FileExistsError):
             return False
@@ -131,7 +130,7 @@ class Publisher:
             time.sleep(0.01)
 
     def _suffix(self, delay: float) -> str:
-        return f".{self._directory.clock.now() + seconds(delay)}.0" if delay else ""
+        return f".{self._directory.clock.now() + micros(delay)}.0" if delay else ""
 
     def _remake(self, priority: int | None) -> None:
         """Somebody removed the directory we were about to write to: an emptied slice, or the whole queue."""
@@ -158,12 +157,12 @@ class Publisher:
         if not self._deep:
             self._slices.clear()
             return ""
-        start = int(bare[:TIME_DIGITS]) // seconds(SLICE_SECONDS) * seconds(SLICE_SECONDS)
+        start = int(bare[:TIME_DIGITS]) // micros(SLICE_SECONDS) * micros(SLICE_SECONDS)
         first = f"{start}{'0' * UNIQUE_DIGITS}"
         if first <= self._latest[-ID_DIGITS:]:
             first = bare
         before = "" if priority is None else str(priority)
-        end = f"{before}{start + seconds(SLICE_SECONDS)}"
+        end = f"{before}{start + micros(SLICE_SECONDS)}"
         slice = self._slices[priority] = Slice(before + first, end)
         fs.make_directory(slice.prefix, directory.fd)
         if self._settings.sync:
@@ -190,16 +189,16 @@ class Publisher:
             # CRASH: until this rename nothing is visible; after it everything is.
             fs.move(staging, f"{batch}.{BATCH}", directory.fd)
         except OSError as error:
-            remove_tree(staging, directory.fd)
+            fs.remove_tree(staging, directory.fd)
             raise access_error(directory.path, "put to", error) from error
         except BaseException:
-            remove_tree(staging, directory.fd)
+            fs.remove_tree(staging, directory.fd)
             raise
         if self._settings.sync:
             try:
                 directory.sync()
             except OSError as error:
-                remove_tree(f"{batch}.{BATCH}", directory.fd)
+                fs.remove_tree(f"{batch}.{BATCH}", directory.fd)
                 raise access_error(directory.path, "put to", error) from error
         self._latest = ids[-1]
         return ids
@@ -238,7 +237,7 @@ class Publisher:
                 fs.make_directory(places[-1], directory.fd)
             name = f"{places[-1]}/{id}{suffix}"
             self._write(name, body, sync=self._settings.sync and not flush_all)
-            if directory.mount.remote:
+            if directory.mount.closes_late:
                 self._settle(name, len(body))
             ids.append(id)
         if flush_all:
@@ -279,42 +278,7 @@ class Publisher:
         raise self._gone()
 
     def _check_file(self, source: str, *, link: bool) -> None:
-        """Only a plain file becomes a message, and unless asked for only one that has no other name to write by."""
         try:
-            fd = fs.open(source, fs.READ)
+            fs.check_plain_file(source, self._settings, linked=link)
         except OSError as error:
             raise access_error(source, "put the file", error) from error
-        try:
-            facts = fs.fstat(fd)
-            if not stat.S_ISREG(facts.st_mode):
-                raise SettingsError(f"{source!r} is not a regular file: put_path moves plain files only")
-            if facts.st_nlink != 1 and not link:
-                raise SettingsError(
-                    f"{source!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
-                )
-            if 0 < self._settings.max_size < facts.st_size:
-                limit = self._settings.max_size
-                text = f"{source!r} has {facts.st_size} bytes; this queue takes at most max_size={limit}"
-                raise MessageTooLarge(text, message_id="", size=facts.st_size, limit=limit)
-            if self._settings.sync:
-                fs.fsync(fd)
-        except OSError as error:
-            raise access_error(source, "put the file", error) from error
-        finally:
-            fs.close_quietly(fd)
-
-
-def remove_tree(name: str, dir_fd: int) -> int:
-    """Remove a staging directory of ours, two levels deep; how many files went. Errors leave the rest to purge."""
-    count = 0
-    try:
-        for entry in list(fs.listing(name, dir_fd)):
-            path = f"{name}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                count += remove_tree(path, dir_fd)
-            else:
-                count += fs.discard(path, dir_fd)
-        fs.remove_directory(name, dir_fd)
-    except OSError:
-        pass
-    return count

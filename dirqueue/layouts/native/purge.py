@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from dirqueue import states
 from dirqueue.disk import fs, identity
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
 from dirqueue.layouts.native import inspect, names, pins, staged
@@ -29,7 +30,7 @@ from dirqueue.layouts.native.names import (
     STAGING,
     Name,
 )
-from dirqueue.layouts.native.publish import SLICE_SECONDS, remove_tree
+from dirqueue.layouts.native.publish import SLICE_SECONDS
 
 if TYPE_CHECKING:
     from dirqueue.layouts.native.layout import Native
@@ -66,7 +67,7 @@ class _Purger:
         self._fd = layout.directory.fd
         self._progress = progress
         self._now = layout.directory.clock.now()
-        self._stale = seconds(layout.settings.stale)
+        self._stale = micros(layout.settings.stale)
 
     def folder(self, prefix: str) -> Purged:
         """Clean one directory and those in it."""
@@ -110,7 +111,7 @@ class _Purger:
             old = name.until + self._stale < self._now
             return Purged(other=fs.discard(path, self._fd) if old else 0)
         limit = self._layout.settings.max_attempts
-        margin = seconds(self._layout.settings.margin) if name.kind == LEASED else 0
+        margin = micros(self._layout.settings.margin) if name.kind == LEASED else 0
         if name.kind in (DELAYED, LEASED) and 0 < limit <= name.attempts and name.until + margin < self._now:
             self._layout.bury_unclaimed(prefix, name, self._now)
             return Purged(buried=1)
@@ -130,7 +131,7 @@ class _Purger:
                 fs.move(path, taken, self._fd)
             except FileNotFoundError:
                 return Purged()
-            remove_tree(taken, self._fd)
+            fs.remove_tree(taken, self._fd)
             return Purged(new=1)
         return Purged()
 
@@ -144,7 +145,7 @@ class _Purger:
 
     def _empty(self, path: str) -> Purged:
         id, _, kind = path.rpartition("/")[2].partition(".")
-        if kind == SLICE and self._now < names.micros_of(id) + seconds(2 * SLICE_SECONDS):
+        if kind == SLICE and self._now < names.micros_of(id) + micros(2 * SLICE_SECONDS):
             return Purged()
         removed = fs.remove_directory(path, self._fd)
         if removed and "/" in path:
@@ -162,7 +163,7 @@ class _Purger:
         gone = 0
         notes: dict[str, str] = {}
         kept: set[str] = set()
-        oldest = self._now - seconds(keep)
+        oldest = self._now - micros(keep)
         try:
             for found in list(fs.listing(state, self._fd)):
                 self._progress()
@@ -190,7 +191,7 @@ class _Purger:
             if entry.state == DEAD and facts is not None and facts.st_nlink > 1:
                 twice[facts.st_ino] = entry.place
         if twice:
-            for entry in inspect.entries(self._layout.directory, frozenset(("ready", "delayed", "leased"))):
+            for entry in inspect.entries(self._layout.directory, frozenset(states.LIVE)):
                 facts = self._facts(entry.place)
                 if facts is not None and facts.st_ino in twice:
                     fs.discard(twice[facts.st_ino], self._fd)

@@ -23,13 +23,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dirqueue.disk import fs, identity
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.identity import new_id, new_token
 from dirqueue.errors import QueueError, SettingsError, access_error
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import BATCH, PART, STAGING
-from dirqueue.layouts.native.publish import SETTLE_SECONDS, SLICE_SIZE, remove_tree
+from dirqueue.layouts.native.publish import SETTLE_SECONDS, SLICE_SIZE
 from dirqueue.settings import Settings
 
 SPARK = ".spark"
@@ -104,11 +104,11 @@ class Writer:
             if delays is not None:
                 now = directory.clock.now()
                 late = delays[done : done + room]
-                ids = [f"{i}.{now + seconds(d)}.0" if d else i for i, d in zip(ids, late, strict=True)]
+                ids = [f"{i}.{now + micros(d)}.0" if d else i for i, d in zip(ids, late, strict=True)]
             create = fs.create
             for name, body in zip(ids, some, strict=True):
                 create(name, body, fd, sync=flush_each)
-            if directory.mount.remote:
+            if directory.mount.closes_late:
                 self._unsettled += ((f"{part}/{n}", len(body)) for n, body in zip(ids, some, strict=True))
             done += len(some)
             self._open[priority] = (part, fd, room - len(some))
@@ -156,7 +156,7 @@ class Writer:
         """Give up: remove what this attempt wrote."""
         self._close()
         for part in self.parts:
-            remove_tree(f"{self._staging}/{part}", self._directory.fd)
+            fs.remove_tree(f"{self._staging}/{part}", self._directory.fd)
         self.parts = []
 
     def _close(self) -> None:
@@ -201,7 +201,7 @@ def _commit(
     batch = _assemble(directory, settings, staging, parts) if parts else ""
     if identity is not None and not _record(directory, identity, batch):
         # RACE: another committer of the same version was faster; its batch is the one.
-        remove_tree(f"{batch}.{STAGING}", directory.fd)
+        fs.remove_tree(f"{batch}.{STAGING}", directory.fd)
         roll_forward(directory, _key(identity.app))
         abort(directory, staging)
         return False
@@ -236,10 +236,10 @@ def _assemble(directory: Directory, settings: Settings, staging: str, parts: Seq
         if settings.sync:
             directory.sync(new)
     except FileNotFoundError:
-        remove_tree(new, directory.fd)
+        fs.remove_tree(new, directory.fd)
         raise _vanished(directory, staging) from None
     except BaseException:
-        remove_tree(new, directory.fd)
+        fs.remove_tree(new, directory.fd)
         raise
     return batch
 
@@ -259,7 +259,7 @@ def abort(directory: Directory, staging: str) -> None:
         return
     went = 1
     for _ in range(SLICE_SIZE):
-        before, went = went, remove_tree(taken, directory.fd)
+        before, went = went, fs.remove_tree(taken, directory.fd)
         if not fs.exists(taken, directory.fd) or not (before or went):
             return  # gone; or it cannot be, and purge will meet it
 
@@ -321,7 +321,7 @@ def _record(directory: Directory, identity: Identity, batch: str) -> bool:
     data = json.dumps(text).encode()
     new = f"{folder}/{new_id()}.new"
     fs.create(new, data, directory.fd, sync=True)
-    if directory.mount.remote:
+    if directory.mount.closes_late:
         settle(directory, [(new, len(data))])
     name = f"{folder}/{identity.version}"
     try:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import CONTAINERS, DELAYED, LEASED, READY, SLICE, Name
@@ -84,7 +84,7 @@ def _walk(
         except (FileNotFoundError, NotADirectoryError):
             continue
         # Producers may still append to a young slice.
-        if name.kind != SLICE or now >= names.micros_of(name.id) + seconds(2 * SLICE_SECONDS):
+        if name.kind != SLICE or now >= names.micros_of(name.id) + micros(2 * SLICE_SECONDS):
             fs.remove_directory(inner[:-1], directory.fd)
 
 
@@ -94,6 +94,6 @@ def _due(name: Name, settings: Settings, now: int) -> bool:
     if name.kind == DELAYED:
         due = name.until <= now
     else:
-        due = name.kind == LEASED and name.until <= now - seconds(settings.margin)
+        due = name.kind == LEASED and name.until <= now - micros(settings.margin)
     # What is out of attempts is buried by the next consumer or purge.
     return due and not 0 < settings.max_attempts <= name.attempts

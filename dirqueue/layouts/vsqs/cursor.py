@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.layouts.peer import NEVER
 
@@ -76,7 +76,7 @@ class Cursor:
             found.sort(reverse=self._order == "fifo")
         self.run = [text for _, text in found]
         self._misses = 0
-        self._expires = now + seconds(max(FRESH_SECONDS, FRESH_TIMES * (time.monotonic() - began)))
+        self._expires = now + micros(max(FRESH_SECONDS, FRESH_TIMES * (time.monotonic() - began)))
         return bool(self.run)
 
     def missed(self) -> None:

@@ -22,12 +22,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, NamedTuple
 
+from dirqueue import states
 from dirqueue.disk import fs
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import InvalidId, QueueError
 from dirqueue.layouts.base import Held, Purged, bad_handle, lost
-from dirqueue.layouts.dirq.simple import check_file
 from dirqueue.layouts.peer import LOOKS, Foreign, moved_on
 from dirqueue.layouts.vsqs.cursor import Cursor
 from dirqueue.message import Entry
@@ -57,10 +57,10 @@ def parse(text: str) -> Name | None:
     if match is None or not text.isascii():
         return None
     id, until = match.groups()
-    return Name(id, micros(id), 0 if until is None else -1 if until == "new" else micros(until))
+    return Name(id, micros_of(id), 0 if until is None else -1 if until == "new" else micros_of(until))
 
 
-def micros(digits: str) -> int:
+def micros_of(digits: str) -> int:
     """Return a time of either unit in microseconds."""
     return int(digits) * (1000 if len(digits) == 13 else 1)
 
@@ -84,7 +84,7 @@ class Vsqs(Foreign):
 
     def __init__(self, directory: Directory, settings: Settings) -> None:
         super().__init__(directory, settings)
-        self._margin = seconds(settings.margin)
+        self._margin = micros(settings.margin)
         self._cursor = Cursor(directory, settings.order, self._margin, parse)
         self._last = 0
 
@@ -152,7 +152,7 @@ class Vsqs(Foreign):
         """Whether no message in flight has the id: T and T.X of two messages would overwrite one another later."""
         if (
             len(id) == 16
-            and not self.directory.mount.remote
+            and not self.directory.mount.attributes_are_cached
             and time.time_ns() // 1000 - int(id) <= SURE_MICROS
         ):
             return True
@@ -180,7 +180,7 @@ class Vsqs(Foreign):
         self.directory.make()
         source = os.path.abspath(path)
         try:
-            check_file(source, self.settings)
+            fs.check_plain_file(source, self.settings)
             for _ in range(TRIES):
                 id = self._id()
                 if not self._unused(id):
@@ -222,7 +222,7 @@ class Vsqs(Foreign):
                     text = cursor.run.pop()
                 finally:
                     lock.release()
-                held = self._take(text, now, seconds(seconds_))
+                held = self._take(text, now, micros(seconds_))
                 if held is not None:
                     return held
         except FileNotFoundError:
@@ -235,7 +235,7 @@ class Vsqs(Foreign):
     def _take(self, text: str, now: int, duration: int) -> Held | None:
         """Rename one name to a lease of ours and read the body; None if somebody was faster."""
         id = text.partition(".")[0]
-        place, until = self._leased(id, max(now + duration, micros(text[len(id) + 1 :] or "0") + 1))
+        place, until = self._leased(id, max(now + duration, micros_of(text[len(id) + 1 :] or "0") + 1))
         fd = self.directory.fd
         try:
             fs.rename(text, place, src_dir_fd=fd, dst_dir_fd=fd)
@@ -277,7 +277,7 @@ class Vsqs(Foreign):
 
     def renew(self, held: Held, seconds_: float) -> None:
         self._open()
-        until = max(self.directory.clock.now() + seconds(seconds_), held.ends + 1)
+        until = max(self.directory.clock.now() + micros(seconds_), held.ends + 1)
         self._put_off(held, until, "renew")
 
     def _put_off(self, held: Held, until: int, doing: str) -> None:
@@ -297,7 +297,7 @@ class Vsqs(Foreign):
         if not delay:
             self.release(held)
             return
-        self._put_off(held, self.directory.clock.now() + seconds(delay) - self._margin, "retry")
+        self._put_off(held, self.directory.clock.now() + micros(delay) - self._margin, "retry")
         self._cursor.refresh()
 
     def release(self, held: Held) -> None:
@@ -315,7 +315,7 @@ class Vsqs(Foreign):
         self._cursor.refresh()
 
     def entry(self, held: Held) -> Entry:
-        return Entry(held.id, "leased", held.place, micros(held.id), held.ends, 1, held.token)
+        return Entry(held.id, "leased", held.place, micros_of(held.id), held.ends, 1, held.token)
 
     def hold(self, handle: str) -> Held:
         name = parse(handle)
@@ -359,7 +359,7 @@ class Vsqs(Foreign):
     def find(self, id: str) -> Entry | None:
         # A name being renamed may be missed by a listing: absence needs a second look.
         for _ in range(2):
-            for entry in self.entries(("ready", "leased")):
+            for entry in self.entries(states.LIVE):
                 if entry.id == id:
                     return entry
         return None
@@ -385,7 +385,7 @@ class Vsqs(Foreign):
         """Remove messages that nobody finished writing; expired ones need no purge."""
         if not self.directory.find():
             return Purged()
-        oldest = self.directory.clock.now() - seconds(self.settings.stale)
+        oldest = self.directory.clock.now() - micros(self.settings.stale)
         gone = 0
         for entry in list(self.entries(("new",))):
             try:

@@ -15,12 +15,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dirqueue import states
 from dirqueue.errors import DirQueueError
 from dirqueue.spark.jobs.progress import Progress
 from dirqueue.spark.jobs.queues import find_queues, spread
 from dirqueue.spark.options import open_queue
 
-STATES = ("ready", "delayed", "leased", "dead", "done")
 #: Reasons are told apart by so many characters of their first line.
 REASON = 80
 SCHEMA = (
@@ -65,7 +65,7 @@ class Report:
             failures.update(line.failures)
         counts = {
             name: sum(getattr(line, name) for line in self.lines)
-            for name in (*STATES, "put_last_hour", "done_last_hour")
+            for name in (*states.VISIBLE, "put_last_hour", "done_last_hour")
         }
         oldest = [line.oldest_s for line in self.lines if line.oldest_s is not None]
         return Line(
@@ -90,7 +90,8 @@ class Report:
 
         shown = self.lines[:limit]
         return bars(
-            [(line.queue, [getattr(line, state) for state in STATES]) for line in shown], list(STATES)
+            [(line.queue, [getattr(line, state) for state in states.VISIBLE]) for line in shown],
+            list(states.VISIBLE),
         )
 
 
@@ -114,7 +115,7 @@ def report(
 
 
 def _count(path: str) -> Iterator[tuple[Any, ...]]:
-    counts = dict.fromkeys(STATES, 0)
+    counts = dict.fromkeys(states.VISIBLE, 0)
     failures: Counter[str] = Counter()
     put = done = 0
     oldest: int | None = None

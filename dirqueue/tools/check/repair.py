@@ -9,7 +9,6 @@ from __future__ import annotations
 from dirqueue.disk import fs
 from dirqueue.disk.directory import BALLAST
 from dirqueue.layouts.native import Native, names
-from dirqueue.layouts.native.publish import remove_tree
 from dirqueue.tools.check.codes import Finding
 
 
@@ -28,7 +27,7 @@ class Mender:
             case "Q04" | "Q06" | "Q08" | "Q09" | "Q17" | "Q18":
                 return fs.discard(place, self._fd)
             case "Q07":
-                remove_tree(place, self._fd)
+                fs.remove_tree(place, self._fd)
                 return not fs.exists(place, self._fd)
             case "Q10":
                 return fs.remove_directory(place, self._fd)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from dirqueue import settings as settings_
 from dirqueue.disk import fs, identity
-from dirqueue.disk.clock import seconds
+from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import BALLAST
 from dirqueue.layouts.native import Native, names
 from dirqueue.layouts.native.inspect import DEAD, DEPTH, DONE, FURNITURE, TEMPORARY
@@ -47,7 +47,7 @@ class Walker:
         self._deep = deep
         self._progress = progress
         self._now = layout.directory.clock.now()
-        self._stale = seconds(layout.settings.stale)
+        self._stale = micros(layout.settings.stale)
         self._device = fs.fstat(self._fd).st_dev
         #: Where each id was seen first.
         self._seen: dict[str, str] = {}
@@ -144,7 +144,7 @@ class Walker:
 
     def _empty(self, path: str) -> Iterator[Finding]:
         id, _, kind = path.rpartition("/")[2].partition(".")
-        if kind != SLICE or self._now > names.micros_of(id) + seconds(2 * SLICE_SECONDS):
+        if kind != SLICE or self._now > names.micros_of(id) + micros(2 * SLICE_SECONDS):
             yield Finding("Q10", path)
 
     # --- files ---------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Walker:
         if name.kind == NEW and self._linked(path):
             # CRASH: published by a link, and the writer died before its own name was gone.
             visible = prefix + name.id
-            if self._same(path, visible):
+            if fs.same_file(path, visible, self._fd):
                 yield Finding("Q04", path, visible)
                 return
         if self._aged(name.id) and self._old(path):
@@ -176,8 +176,8 @@ class Walker:
         other = self._seen.setdefault(name.id, path)
         if other != path:
             behind, ahead = sorted((other, path), key=_progress_of)
-            yield Finding("Q04" if self._same(path, other) else "Q05", behind, ahead)
-        if names.micros_of(name.id) > self._now + seconds(FUTURE_SECONDS):
+            yield Finding("Q04" if fs.same_file(path, other, self._fd) else "Q05", behind, ahead)
+        if names.micros_of(name.id) > self._now + micros(FUTURE_SECONDS):
             yield Finding("Q12", path)
         yield from self._order(prefix, name)
         if not prefix.startswith((DEAD + "/", DONE + "/")):
@@ -194,10 +194,10 @@ class Walker:
             yield Finding("Q15", prefix + name.text)
 
     def _life(self, path: str, name: Name) -> Iterator[Finding]:
-        if name.until > self._now + seconds(FAR_SECONDS):
+        if name.until > self._now + micros(FAR_SECONDS):
             yield Finding("Q13", path)
         limit = self._settings.max_attempts
-        margin = seconds(self._settings.margin) if name.kind == LEASED else 0
+        margin = micros(self._settings.margin) if name.kind == LEASED else 0
         over = name.kind in (DELAYED, LEASED) and name.until + margin < self._now
         if over and 0 < limit <= name.attempts:
             yield Finding("Q16", path)
@@ -224,14 +224,6 @@ class Walker:
             return fs.stat(path, dir_fd=self._fd, follow_symlinks=False).st_nlink > 1
         except FileNotFoundError:
             return False
-
-    def _same(self, one: str, other: str) -> bool:
-        try:
-            first = fs.stat(one, dir_fd=self._fd, follow_symlinks=False)
-            second = fs.stat(other, dir_fd=self._fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
 
     def _aged(self, id: str) -> bool:
         return names.micros_of(id) + self._stale < self._now

@@ -257,7 +257,7 @@ def _probe_notify(scratch: Scratch) -> str:
         watch.close()
     if not heard:
         raise _Drawback("inotify is silent here: consumers poll")
-    if scratch.mount.remote:
+    if scratch.mount.inotify_is_silent:
         raise _Drawback("inotify tells only what this host does: for the others consumers poll")
     return "inotify wakes consumers"
 

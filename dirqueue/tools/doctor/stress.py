@@ -18,7 +18,6 @@ from typing import NamedTuple
 from dirqueue.disk import fs, identity
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import DirQueueError, Empty, LeaseLost, access_error
-from dirqueue.layouts.native.publish import remove_tree
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
 from dirqueue.tools.doctor.probes import check_shared
@@ -68,7 +67,7 @@ def stress(
         check_shared(path, also, name)
         return _judge(paths[0], layout, _run(paths, layout, seconds, progress or (lambda: None)))
     finally:
-        remove_tree(name, directory.fd)
+        fs.remove_tree(name, directory.fd)
         directory.close()
 
 

@@ -15,7 +15,7 @@ from dirqueue.layouts.native.staged import Identity
 
 def opened(path, **settings):
     queue = Queue(path, **settings)
-    return queue, queue._layout.directory, queue.settings
+    return queue, queue.layout.directory, queue.settings
 
 
 def write(directory, settings, staging, bodies, **kwargs):
@@ -113,7 +113,7 @@ def test_old_versions_are_forgotten_and_still_count(queue_dir):
 def test_messages_of_several_priorities_go_to_parts_of_their_own(queue_dir):
     """The batch takes the place of its most urgent message, and inside it the urgent come first."""
     queue = Queue.create(queue_dir, priorities=True)
-    directory, settings = queue._layout.directory, queue.settings
+    directory, settings = queue.layout.directory, queue.settings
     queue.put(b"flat 5", priority=5)
     staging = staged.begin(directory)
     writer = staged.Writer(directory, settings, staging)
@@ -229,7 +229,7 @@ def test_a_purged_staging_is_an_error_and_not_a_smaller_batch(queue_dir):
     staging = staged.begin(directory)
     kept = write(directory, settings, staging, [b"kept"])
     gone = write(directory, settings, staging, [b"gone"])
-    staged.remove_tree(f"{staging}.batch.new/{gone[0]}", directory.fd)
+    fs.remove_tree(f"{staging}.batch.new/{gone[0]}", directory.fd)
     with pytest.raises(QueueError, match="is gone"):
         staged.commit(directory, settings, staging, kept + gone)
     assert drain(queue) == []

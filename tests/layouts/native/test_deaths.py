@@ -36,7 +36,7 @@ class Life:
     def open(self):
         """Come (again): nothing is known but what is on disk."""
         self.queue = Queue(self.path, **self.settings)
-        self.directory = self.queue._layout.directory
+        self.directory = self.queue.layout.directory
         self.mine = Pins(self.directory, self.queue.settings, "c")
 
     def pinned(self, *, keep=False):

@@ -67,7 +67,7 @@ def test_a_batch_and_its_identity_hold_on_two_hosts(hosts):
     """Written here and again there: visible once, never in part, never short."""
     for number, host in enumerate(hosts):
         queue = Queue(host / "q")
-        directory, settings = queue._layout.directory, queue.settings
+        directory, settings = queue.layout.directory, queue.settings
         staging = staged.begin(directory)
         writer = staged.Writer(directory, settings, staging)
         writer.add([BODY] * 20)
@@ -82,7 +82,7 @@ def test_lots_are_pinned_by_the_outcome_of_the_rename(hosts):
     mine = []
     for number, host in enumerate(hosts):
         queue = Queue(host / "q")
-        pins = Pins(queue._layout.directory, queue.settings, f"c{number}")
+        pins = Pins(queue.layout.directory, queue.settings, f"c{number}")
         pins.register(600.0)
         mine.append((pins, claimable(pins.directory, pins.settings)))
     for lot in range(1, 4):

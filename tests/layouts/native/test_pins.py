@@ -15,7 +15,7 @@ from dirqueue.layouts.native.supply import claimable
 
 def consumer(path, name="c", timeout=600.0, **settings):
     queue = Queue(path, **settings)
-    mine = Pins(queue._layout.directory, queue.settings, name)
+    mine = Pins(queue.layout.directory, queue.settings, name)
     if not mine.known():
         mine.register(timeout)
     return queue, mine
@@ -176,7 +176,7 @@ def test_a_consumer_has_a_plain_name(queue_dir, name):
     """Nothing else becomes a path."""
     queue = Queue(queue_dir)
     with pytest.raises(SettingsError):
-        Pins(queue._layout.directory, queue.settings, name)
+        Pins(queue.layout.directory, queue.settings, name)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
