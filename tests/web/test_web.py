@@ -12,6 +12,7 @@ from support.patience import until
 
 import dirqueue
 from dirqueue.web import make_server
+from dirqueue.web.handler import FILES
 
 EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
@@ -153,7 +154,7 @@ def test_a_message_that_is_held_cannot_be_rejected(client, spool):
     queue = dirqueue.Queue(spool / "mail" / "out")
     lease = queue.get(timeout=0, lease=3600)
     order = {"queue": "mail/out", "verb": "reject", "ids": [lease.message.id]}
-    assert "it is leased by now" in client.act(order)[1]["failed"][0]
+    assert "is not ready or delayed" in client.act(order)[1]["failed"][0]
     lease.ack()
 
 
@@ -193,7 +194,7 @@ def test_another_site_cannot_give_orders(client, spool):
 
 def test_the_page_forbids_everything_foreign(client):
     """No inline script, no other host, no frame, no cache; and no word of another host in the files."""
-    for path in ("/", "/app.js", "/charts.js", "/style.css"):
+    for path in FILES:
         status, data, headers = client.ask("GET", path)
         assert status == 200
         assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -315,10 +316,10 @@ def test_the_page_in_a_real_browser(serve, spool, browser, tmp_path):
     queue = dirqueue.Queue(spool / "orders")
     browser.open(server.url)
     browser.until("document.querySelectorAll('.card svg').length === 4")
-    assert "3 dead" in browser.js("document.querySelector('[data-queue=orders]').innerText")
+    assert "3 dead" in browser.js("document.querySelector('[data-key=orders]').innerText")
     assert browser.js("location.hash") == "#/", "the token does not stay in the address"
 
-    browser.js("document.querySelector('[data-queue=orders] h2 a').click()")
+    browser.js("document.querySelector('[data-key=orders] h2 a').click()")
     browser.until("document.querySelectorAll('tbody tr').length === 3")
     browser.js("document.querySelector('tbody a').click()")
     browser.until("document.querySelector('#body')")
@@ -353,7 +354,7 @@ def test_the_page_in_a_real_browser(serve, spool, browser, tmp_path):
     # A put is seen without a reload, and no width scrolls sideways.
     browser.js("location.hash = '#/'")
     queue.put(b"one more")
-    browser.until("document.querySelector('[data-queue=orders]')?.innerText.includes('4 ready')")
+    browser.until("document.querySelector('[data-key=orders]')?.innerText.includes('4 ready')")
     for width in (390, 1200):
         for dark in (False, True):
             browser.look(tmp_path / "look.png", width, 800, dark=dark)
