@@ -27,7 +27,9 @@ SHARE = 4
 PLACE_SECONDS = 1.0
 PAUSE_SECONDS = 0.1
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_BUSY = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+_BUSY = (
+    b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+)
 
 
 class Server(ThreadingHTTPServer):
@@ -120,7 +122,9 @@ class Server(ThreadingHTTPServer):
                 del self._unread[slowest]
         if slowest is not None:
             try:
-                slowest.shutdown(socket.SHUT_RDWR)  # its thread reads the end of the connection, and closes it
+                slowest.shutdown(
+                    socket.SHUT_RDWR
+                )  # its thread reads the end of the connection, and closes it
             except OSError:
                 pass  # RACE: it is closed already
 

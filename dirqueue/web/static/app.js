@@ -260,6 +260,7 @@ async function refresh() {
   clearTimeout(refresh.timer);
   const mine = ++turn;
   const where = place();
+  let again = !where.id; // a message that is being read is not redrawn under the reader's eyes
   try {
     const { root, queues } = await ask("api/queues");
     const nodes = where.key ? await queuePage(where, queues) : overview(queues);
@@ -271,11 +272,11 @@ async function refresh() {
     state("on", "live");
   } catch (error) {
     if (mine !== turn) return;
+    again = true;
     state("off", error instanceof TypeError ? "the server does not answer" : "error");
     if (!(error instanceof TypeError)) draw([el("p", { class: "error", id: "problem" }, error.message)], "problem");
   }
-  // A message that is being read is not redrawn under the reader's eyes.
-  if (!where.id) refresh.timer = setTimeout(refresh, EVERY);
+  if (again) refresh.timer = setTimeout(refresh, EVERY);
 }
 
 function state(kind, text) {
