@@ -180,6 +180,24 @@ def test_a_queue_whose_name_is_not_utf8_is_shown_and_served(client, spool):
     assert client.act({"queue": key, "verb": "reject", "ids": [id]})[1]["done"] == 1
 
 
+@pytest.mark.parametrize(
+    "stored", ["[" * 200_000, '{"lease": ' * 100_000, "[]", "{", '{"lease": 1e999}', "\xff"]
+)
+def test_one_broken_queue_leaves_the_others_on_the_page(client, spool, stored):
+    """It is shown with an error; the others are shown and served as ever."""
+    dirqueue.Queue.create(spool / "broken", lease=30.0).put(b"x")
+    (spool / "broken" / "queue.json").write_text(stored, encoding="latin-1")
+    status, answer = client.get("/api/queues")
+    assert status == 200
+    assert {queue["name"]: bool(queue["error"]) for queue in answer["queues"]} == {
+        "broken": True,
+        "mail/out": False,
+        "orders": False,
+    }
+    assert client.get("/api/messages", queue="orders", state="dead")[1]["seen"] == 3
+    assert client.get("/api/messages", queue="broken")[0] in (404, 409)
+
+
 def test_an_error_text_with_half_a_character_is_valid_json(client, spool):
     """A note that another program wrote may hold what UTF-8 cannot."""
     id = dead_ids(spool)[0]
