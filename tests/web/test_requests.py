@@ -328,7 +328,9 @@ def test_an_order_whose_connection_was_dropped_is_not_carried_out(serve, spool, 
         return real(connection)
 
     monkeypatch.setattr(one, "is_read", is_read)
+    before = threading.active_count()
     assert b" 200 " not in answer_to(one, smuggled(spool))
+    until(lambda: threading.active_count() <= before, "the thread to end")
     assert len(dead_ids(spool)) == 3
 
 
