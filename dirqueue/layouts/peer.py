@@ -16,6 +16,7 @@ from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
 from dirqueue.layouts.base import Held, Layout, refuse
 from dirqueue.message import Entry, Failure
@@ -35,6 +36,9 @@ class Hint(Protocol):
     #: When the first of what is held back may be claimed, in microseconds; NEVER if nothing is.
     soonest: int
 
+    def refresh(self) -> None:
+        """Look again before the next claim."""
+
 
 class Foreign:
     """The part of a layout that says no, and the part that is alike in all of them."""
@@ -48,10 +52,16 @@ class Foreign:
         self.directory = directory
         self.settings = settings
         self._lock = threading.RLock()  # a signal handler may put or get while we do
+        renew_in_child(self._renew_in_child)
         if settings.priorities:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
+
+    def _renew_in_child(self) -> None:
+        # What another thread of the parent was changing may be half done.
+        self._lock = threading.RLock()
+        self._cursor.refresh()
 
     def wakes_in(self) -> float | None:
         soonest = self._cursor.soonest

@@ -309,7 +309,8 @@ class Cursor:
         return View(ready + due if due else ready, containers, soonest, bare)
 
     def _stale(self, name: names.Name, now: int) -> bool:
-        return names.micros_of(name.id) + self._stale_after < now
+        aged = names.micros_of(name.id) + self._stale_after < now
+        return aged and self._directory.clock.plausible
 
     def _due(self, found: list[names.Name], now: int) -> tuple[list[str], list[str], int]:
         """Tell apart what may be claimed now, directories, and when the next of the rest may be."""

@@ -19,6 +19,7 @@ from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.disk.fs import CHUNK, READ
 from dirqueue.disk.identity import ID_DIGITS, PROCESS, new_token
 from dirqueue.errors import LeaseLost, QueueError, access_error
@@ -50,6 +51,7 @@ class Native(Looker):
         self._publisher = Publisher(directory, settings)
         self._cursor = Cursor(directory, settings)
         self._lock = threading.RLock()  # a signal handler may get while we do
+        renew_in_child(self._renew_in_child)
         self._made: set[str] = set()
         # Bound once: these are looked at for every message.
         self._keep_done, self._sync = settings.keep_done, settings.sync
@@ -58,6 +60,10 @@ class Native(Looker):
         self._out_of_turn = settings.order != "fifo" or settings.priorities
         if not self._out_of_turn:
             self.put = self._publisher.put  # type: ignore[method-assign]
+
+    def _renew_in_child(self) -> None:
+        # What another thread of the parent was changing may be half done.
+        self._lock, self._cursor = threading.RLock(), Cursor(self.directory, self.settings)
 
     # --- producers -----------------------------------------------------------------------------------------
 

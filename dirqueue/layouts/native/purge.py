@@ -42,6 +42,9 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
         return Purged()
     # What is committed is shown before anything stale is removed.
     staged.roll_forward(layout.directory)
+    layout.directory.clock.now()
+    if not layout.directory.clock.plausible:
+        return Purged()
     purger = _Purger(layout, progress or (lambda: None))
     total = purger.folder("") + purger.spark()
     settings = layout.settings
@@ -75,8 +78,7 @@ class _Purger:
         notes: dict[str, str] = {}
         tried: set[str] = set()
         inner: list[Name] = []
-        with fs.entries(prefix or ".", self._fd) as listed:
-            seen = [None if _plain(found) else found for found in listed]
+        seen = [None if _plain(found) else found for found in fs.listing(prefix or ".", self._fd)]
         for found in filter(None, seen):
             self._progress()
             name = names.parse(found.name)
