@@ -10,13 +10,12 @@ import errno
 import os
 import threading
 
-from dirqueue.disk import fs, mount
+from dirqueue.disk import ballast, fs, mount
 from dirqueue.disk.clock import Clock, OwnClock
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import QueueNotFound, access_error
 
-#: Reserved space, given up when a claim meets a full disk.
-BALLAST = ".ballast"
+BALLAST = ballast.NAME
 
 
 class Descriptor(int):
@@ -155,25 +154,15 @@ class Directory:
             except PermissionError:
                 pass  # a parent we may not read; whoever made it answers for it
             except OSError as error:
-                fs.discard(BALLAST, self.fd)
+                fs.discard(ballast.NAME, self.fd)
                 self.close()
                 fs.remove_directory(self.path, -1)
                 raise access_error(self.path, "make the queue", error) from error
 
     def keep_ballast(self) -> None:
-        """Reserve a little space for bad times. No room, or no right, is no error: it is only a reserve."""
-        if self.foreign or not self.mount.ballast or fs.exists(BALLAST, self.fd):
-            return
-        try:
-            fd = fs.open(BALLAST, fs.CREATE, fs.FILE_MODE, dir_fd=self.fd)
-        except OSError:
-            return
-        try:
-            fs.fallocate(fd, self.mount.ballast)
-        except OSError:
-            fs.discard(BALLAST, self.fd)
-        finally:
-            fs.close(fd)
+        """Reserve a little space for a full disk."""
+        if not self.foreign:
+            ballast.keep(self)
 
     def move(self, src: str, dst: str) -> None:
         """Rename the exact `src` to a name that nobody else can make; a full disk costs only the ballast."""
@@ -193,14 +182,8 @@ class Directory:
             return error.errno == errno.ESTALE
 
     def drop_ballast(self) -> bool:
-        """Give the reserve up; whether there was one."""
-        if self.foreign or not fs.discard(BALLAST, self.fd):
-            return False
-        try:
-            fs.syncfs(self.fd)  # btrfs gives freed space away only after it has committed
-        except (OSError, NotImplementedError):
-            pass
-        return True
+        """Give the reserve up; return whether there was one."""
+        return not self.foreign and ballast.drop(self)
 
     def sync(self, folder: str = ".") -> None:
         """Make the names in the queue, or in a directory of it, durable."""
