@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-BYTES = Bytes()
+BYTES: Codec[Any] = Bytes()
 
 
 def find(codec: str | type | Codec[Any]) -> Codec[Any]:

@@ -12,15 +12,16 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from dirqueue.codecs import Codec
+from dirqueue.codecs import BYTES, Codec
 from dirqueue.disk.identity import PROCESS
-from dirqueue.errors import DirQueueError, LeaseLost, Reject, Release, Retry
-from dirqueue.layouts.base import Held, Layout
-from dirqueue.message import Message, instant
+from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, Reject, Release, Retry
+from dirqueue.layouts.base import Claim, Layout
+from dirqueue.message import Entry, Message, instant
 from dirqueue.settings import check_seconds
 
 T = TypeVar("T")
@@ -28,40 +29,88 @@ R = TypeVar("R")
 
 #: A lease in a `with` block is renewed when this part of it has passed: room for two failed tries.
 RENEW_AT = 1 / 3
+#: How often a renewal may come between finding a file and opening it.
+RENAMED = 10
+
+
+class LeasedMessage(Message[T]):
+    """The message of a lease: what it says of itself follows the renewals."""
+
+    __slots__ = ("_claim", "_layout")
+
+    def __init__(self, claim: Claim, layout: Layout, codec: Codec[T]) -> None:
+        self._claim = claim
+        self._source = self._layout = layout
+        self._codec = codec
+        self._data = claim.data
+        # COST: decoding bytes by the codec would be 2 % of get + ack on tmpfs.
+        self._body: Any = claim.data if codec is BYTES else None
+
+    @property
+    def entry(self) -> Entry:
+        return self._layout.entry(self._claim)
+
+    @property
+    def id(self) -> str:
+        return self._claim.id
+
+    @property
+    def attempts(self) -> int:
+        return self._claim.attempts
+
+    @property
+    def token(self) -> str:
+        return self._claim.token
+
+    def _at(self, look: Callable[[str], R]) -> R:
+        directory = self._layout.directory
+        if directory.fd < 0:
+            directory.need()
+        for _ in range(RENAMED):
+            place = self._claim.place
+            try:
+                return look(place)
+            except MessageNotFound:
+                if place == self._claim.place:  # else RACE: renewed between the two lines above
+                    raise
+        return look(self._claim.place)
 
 
 class Lease(Generic[T]):
     """One delivery of one message, ours until `until`. Ends by ack, retry, release or reject, once."""
 
     __slots__ = {
+        "_claim": None,
+        "_codec": None,
         "_ended": None,
         "_generation": None,
+        "_layout": None,
         "_lock": None,
-        "message": "The message that is held.",
+        "_message": None,
         "seconds": "How long it was asked for.",
     }
 
-    def __init__(self, layout: Layout, held: Held, seconds: float, codec: Codec[T]) -> None:
-        # What the layout took becomes a message that people can read.
-        held._source = layout  # noqa: SLF001 - its other half, as below
-        held._codec = codec  # noqa: SLF001
-        self.message: Message[T] = held
+    def __init__(self, layout: Layout, claim: Claim, seconds: float, codec: Codec[T]) -> None:
+        self._layout = layout
+        self._claim = claim
+        self._codec = codec
+        self._message: LeasedMessage[T] | None = None
         self._generation = PROCESS.generation
-        # Made by the first renewal: only that changes the name under the feet of another thread.
+        # Created by the first renewal: until then no other thread can rename the file.
         self._lock: threading.Lock | None = None
         self._ended = ""
         self.seconds = seconds
 
     def __repr__(self) -> str:
-        return f"<Lease {self._held.id} {self._ended or 'until ' + self.until.isoformat()}>"
+        return f"<Lease {self._claim.id} {self._ended or 'until ' + self.until.isoformat()}>"
 
     @property
-    def _held(self) -> Held:
-        return cast("Held", self.message)
-
-    @property
-    def _layout(self) -> Layout:
-        return cast("Layout", self.message._source)  # noqa: SLF001
+    def message(self) -> Message[T]:
+        """The message that is held."""
+        message = self._message
+        if message is None:
+            message = self._message = LeasedMessage(self._claim, self._layout, self._codec)
+        return message
 
     @property
     def path(self) -> str:
@@ -71,22 +120,22 @@ class Lease(Generic[T]):
     @property
     def codec(self) -> Codec[T]:
         """How the body becomes bytes and back."""
-        return self.message._codec  # noqa: SLF001
+        return self._codec
 
     @property
     def token(self) -> str:
         """Names this lease; a renewal changes it."""
-        return self._held.token
+        return self._claim.token
 
     @property
     def handle(self) -> str:
         """Text by which any process can end or renew this lease with `Queue.lease`; a renewal changes it."""
-        return self._held.place
+        return self._claim.place
 
     @property
     def until(self) -> datetime:
         """When others may take the message, by the file server's clock."""
-        return instant(self._held.ends)
+        return instant(self._claim.ends)
 
     @property
     def ended(self) -> str:
@@ -103,9 +152,8 @@ class Lease(Generic[T]):
         renewing = self._lock
         if renewing or self._ended or self._generation != PROCESS.generation:
             return self._end("ack", "acked")
-        held: Any = self.message
         try:
-            held._source.ack(held)  # noqa: SLF001 - its other half
+            self._layout.ack(self._claim)
         except LeaseLost:
             if self._lock is not None:  # RACE: renewed by another thread since we looked
                 return self._end("ack", "acked")
@@ -116,15 +164,15 @@ class Lease(Generic[T]):
 
     def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
         """It failed: deliver again after `delay` seconds (policy if None); dead after max_attempts."""
-        settings, held = self._layout.settings, self._held
+        settings, claim = self._layout.settings, self._claim
         reason = describe(error)
         if delay is not None:
             check_seconds("delay", delay)
-        if 0 < settings.max_attempts <= held.attempts and "dead" not in self._layout.lacks:
-            self._end("bury", "dead", reason or f"failed {held.attempts} times")
+        if 0 < settings.max_attempts <= claim.attempts and "dead" not in self._layout.lacks:
+            self._end("bury", "dead", reason or f"failed {claim.attempts} times")
             return
         if delay is None:
-            delay = settings.pause(held.attempts)
+            delay = settings.pause(claim.attempts)
         self._end("retry", "retried", delay, reason)
 
     def release(self) -> None:
@@ -159,7 +207,7 @@ class Lease(Generic[T]):
             if self._layout.directory.fd < 0:
                 self._layout.directory.need()
             try:
-                getattr(self._layout, verb)(self._held, *arguments)
+                getattr(self._layout, verb)(self._claim, *arguments)
             except LeaseLost:
                 self._mark_lost()
                 raise
@@ -169,13 +217,13 @@ class Lease(Generic[T]):
         self._ended = self._ended or "lost"
 
     def _refusal(self, verb: str) -> LeaseLost:
-        held = self._held
+        claim = self._claim
         if self._generation != PROCESS.generation:
             text, reason = "it was taken by the parent process before the fork; get your own", "forked"
         else:
             text, reason = f"the lease has ended already ({self._ended})", "ended"
         return LeaseLost(
-            f"cannot {verb} {held.id}: {text}", message_id=held.id, token=held.token, reason=reason
+            f"cannot {verb} {claim.id}: {text}", message_id=claim.id, token=claim.token, reason=reason
         )
 
     # --- with ----------------------------------------------------------------------------------------------
