@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from dirqueue.codecs import BYTES, Codec
 from dirqueue.disk.identity import PROCESS
@@ -105,6 +105,11 @@ class Lease(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Lease {self._claim.id} {self._ended or 'until ' + self.until.isoformat()}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Lease cannot be pickled: send its path and handle, and take it over with Queue(path).lease(handle)"
+        )
 
     @property
     def message(self) -> Message[T]:

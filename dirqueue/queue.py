@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from dirqueue import codecs, states, stored_settings
 from dirqueue import settings as settings_
@@ -107,6 +107,9 @@ class Queue(Consumer[T]):
 
     def __repr__(self) -> str:
         return f"Queue({self.path!r}, layout={self.layout.name!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Queue cannot be pickled: send its path, and open Queue(path) where it is used")
 
     def __enter__(self) -> Self:
         return self
