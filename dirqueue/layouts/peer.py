@@ -18,7 +18,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Held, Layout, refuse
+from dirqueue.layouts.base import Claim, Layout, refuse
 from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
 
@@ -81,7 +81,7 @@ class Foreign:
         """Put one after the other: what is put before an error stays put."""
         return [self.put(body) for body in bodies]
 
-    def bury(self, held: Held, reason: str) -> None:
+    def bury(self, held: Claim, reason: str) -> None:
         refuse(self._self(), "dead", "keep a dead message; ack it, or put it into another queue first")
 
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dirqueue import states
 from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, SettingsError
-from dirqueue.layouts.base import Held
+from dirqueue.layouts.base import Claim
 from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, take
@@ -146,6 +146,6 @@ def _reject(queue: Queue[bytes], id: str) -> None:
     if message.state not in states.UNCLAIMED:
         raise MessageNotFound(f"cannot reject {id}: it is {message.state} by now", message_id=id)
     entry = message.entry
-    held = Held(entry.id, entry.place, 0, entry.until, entry.attempts)
+    held = Claim(entry.id, entry.place, 0, entry.until, entry.attempts)
     # The exact name that was seen goes to dead/, or LeaseLost says that somebody was faster.
     queue.layout.bury(held, "rejected by hand on the web page")

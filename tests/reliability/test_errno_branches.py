@@ -16,7 +16,6 @@ from support.kit import LONG, in_child, replaced, wait_until
 from dirqueue import LeaseLost, MessageNotFound, Queue, QueueAccess, lease
 from dirqueue.disk import fs
 from dirqueue.disk.identity import PROCESS, new_id
-from dirqueue.layouts import base
 from dirqueue.layouts.native.names import micros_of
 
 
@@ -380,7 +379,7 @@ def test_a_body_that_is_renewed_again_and_again_is_looked_for_so_often_and_no_mo
 
     with pytest.raises(MessageNotFound):
         held.message._at(look)
-    assert len(set(looks)) == base.RENAMED + 1
+    assert len(set(looks)) == lease.RENAMED + 1
 
 
 def test_an_ack_beside_the_first_renewal_uses_the_new_name(queue):

@@ -284,7 +284,7 @@ def test_a_renewal_within_one_millisecond_keeps_its_name(make):
     lease = queue.get(timeout=0)
     handle = lease.handle
     with replaced(fs, move=lambda *_: pytest.fail("renamed onto itself")):
-        queue.layout._put_off(lease._held, lease._held.ends, "renew")
+        queue.layout._put_off(lease._claim, lease._claim.ends, "renew")
     assert lease.handle == handle
     lease.ack()
 
@@ -424,7 +424,7 @@ def test_the_null_layout_keeps_nothing(tmp_path):
     assert (len(queue), layout.wakes_in(), layout.find(id), layout.purge()) == (0, None, None, Purged())
     with pytest.raises(Empty):
         queue.get(timeout=0)
-    held = peer.Held(id, id, 0, 0, 1, "")
+    held = peer.Claim(id, id, 0, 0, 1, "")
     for act in (
         lambda: layout.ack(held),
         lambda: layout.renew(held, 1.0),
