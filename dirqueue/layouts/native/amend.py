@@ -229,7 +229,7 @@ class Looker:
 
     def _make(self, folder: str) -> None:
         if folder not in self._made:
-            fs.make_directory(folder, self.directory.fd)
+            fs.make_inner(folder, self.directory.fd)
             if self.settings.sync:
                 self.directory.sync()  # whoever made it may not have come to this yet
             self._made.add(folder)

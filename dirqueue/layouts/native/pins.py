@@ -13,7 +13,9 @@ sign of life for its timeout loses its lots to the queue, and learns it when it 
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +71,7 @@ class Pins:
         directory.make()
         try:
             for each in directories:
-                fs.make_directory(each, directory.fd)
+                fs.make_inner(each, directory.fd)
             text = json.dumps({"timeout": timeout, "keep": keep, **about}).encode()
             fs.replace_file(f"{self.base}/{OWNER}", text, directory.fd, sync=self.settings.sync)
             self._sync(".", *directories)
@@ -124,7 +126,8 @@ class Pins:
         new = f"{self.base}/{lot}.new"
         try:
             self.give_back(f"{lot}.new")  # CRASH: of an earlier try
-            fs.mkdir(new, fs.DIR_MODE, dir_fd=directory.fd)
+            if not fs.make_inner(new, directory.fd):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
             count = self._fill(new, waiting, limit, pieces, progress or (lambda: None))
             if not count:
                 fs.remove_tree(new, directory.fd)
@@ -179,7 +182,7 @@ class Pins:
         for start in range(0, len(chunk), each):
             some = chunk[start : start + each]
             part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
-            fs.mkdir(part, fs.DIR_MODE, dir_fd=fd)
+            fs.make_inner(part, fd)
             moves += [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in some]
         if not self.directory.mount.calls_are_slow:
             return sum(self._move(src, dst) for src, dst in moves)
@@ -237,7 +240,7 @@ class Pins:
         from dirqueue.layouts.native.inspect import DONE
 
         directory, count = self.directory, 0
-        fs.make_directory(DONE, directory.fd)
+        fs.make_inner(DONE, directory.fd)
         leased = int(fs.mtime_of(path, directory.fd) * 1_000_000_000)
         for part, each in _contents(directory, path):
             place = f"{path}/{part}/{each.text}"
