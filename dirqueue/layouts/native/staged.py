@@ -29,17 +29,14 @@ from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.identity import new_id, new_token
 from dirqueue.errors import QueueError, SettingsError, access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import BATCH, NEW, PART, STAGING
+from dirqueue.layouts.native.names import BATCH, MALFORMED, NEW, PART, SPARK, STAGING
 from dirqueue.layouts.native.publish import SLICE_SIZE, settle
 from dirqueue.settings import Settings
 
-SPARK = ".spark"
 RECORDS = f"{SPARK}/txn"
 #: Versions kept for each application; whatever is not newer than the newest counts as written.
 KEEP = 10
 MAX_VERSION = 2**63 - 1
-#: What reading a small JSON file raises when it is not as we write them: wrong types, 200,000 brackets, 400 digits.
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _VERSION = re.compile(r"0|[1-9][0-9]{0,18}")
 
