@@ -233,7 +233,7 @@ class Queue(Consumer[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
-        with Waiter(self.layout, timeout, for_room=True) as waiter:
+        with Waiter((self.layout,), timeout, for_room=True) as waiter:
             while True:
                 free = limit - self.layout.count()
                 if free >= wanted:
@@ -270,7 +270,7 @@ class Queue(Consumer[T]):
                 return claimed
 
     def _wait(self, seconds: float, timeout: float | None) -> Held | None:
-        with Waiter(self.layout, timeout) as waiter:
+        with Waiter((self.layout,), timeout) as waiter:
             while True:
                 held = self.layout.claim(seconds) or self._again(seconds)
                 if held is not None or not waiter.pause():

@@ -31,10 +31,6 @@ class Directory:
         #: Whether the format is somebody else's: then nothing may lie in the directory but its own names.
         self.foreign = False
         self.fd = -1
-        #: Directories in it that producers may be putting to, by the last look: who waits watches them too.
-        self.inner: list[str] = []
-        #: The name that came and ended a wait, for the next look: a hint.
-        self.arrived = ""
         self.mount: mount.Mount
         self.clock: Clock
         self._lock = threading.RLock()
