@@ -27,6 +27,7 @@ GROWTH = 1.5
 
 #: Threads that another one wants to stop, and the function that raises in them. Empty but for moments.
 INTERRUPTS: dict[int, Callable[[], None]] = {}
+os.register_at_fork(after_in_child=INTERRUPTS.clear)
 
 
 def check_interrupt() -> None:

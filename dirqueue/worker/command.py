@@ -20,6 +20,7 @@ from typing import IO, Any
 from dirqueue.disk import fs, identity
 from dirqueue.errors import Reject, Retry, SettingsError
 from dirqueue.message import Message
+from dirqueue.waiting import INTERRUPTS, check_interrupt
 from dirqueue.worker.outcome import signal_name
 
 TEMPORARY_FAILURE, BAD_DATA = 75, 65
@@ -51,7 +52,7 @@ class Command:
         self._wants_stdin = not self._wants_path and not any(BODY in word for word in arguments)
 
     def __call__(self, message: Message[Any]) -> None:
-        """Run the program; return if it succeeded, else raise what is to become of the message."""
+        """Delivery the program; return if it succeeded, else raise what is to become of the message."""
         path = ""
         try:
             if self._wants_path:
@@ -121,6 +122,7 @@ def _listen(process: subprocess.Popen[bytes]) -> str:
                 selector.register(stream, selectors.EVENT_READ, ours)
         ended = False
         while selector.get_map():
+            _check_cancelled()
             # A daemon that the program left behind may keep the pipes open: what is there now is all.
             ready = selector.select(0 if ended else LOOK_SECONDS)
             if ended and not ready:
@@ -134,11 +136,17 @@ def _listen(process: subprocess.Popen[bytes]) -> str:
                 _pass_on(key.data, data)
             ended = process.poll() is not None
         while process.poll() is None:
+            _check_cancelled()
             try:
                 process.wait(LOOK_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
     return kept.decode(errors="replace").strip()[-TAIL:]
+
+
+def _check_cancelled() -> None:
+    if INTERRUPTS:
+        check_interrupt()
 
 
 def _pass_on(fd: int, data: bytes) -> None:
