@@ -32,7 +32,7 @@ from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.settings import Settings, check_count, check_priority, check_seconds
 from dirqueue.stats import Stats, count
-from dirqueue.waiting import Waiter
+from dirqueue.waiting import INTERRUPTS, Waiter, check_interrupt
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Queue[Any]")
@@ -136,6 +136,8 @@ class Queue(Consumer[T]):
             priority: 1 is the most urgent; only in a queue created with priorities.
             timeout: Seconds to wait for room in a queue with max_messages (for ever if None), then Full.
         """
+        if INTERRUPTS:
+            check_interrupt()
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
         if self._limited or delay != 0 or priority is not None or timeout is not None:
             priority = self._check_put(len(data), delay, priority, timeout)
@@ -162,6 +164,8 @@ class Queue(Consumer[T]):
         timeout: float | None = None,
     ) -> list[str]:
         """Put many messages that become visible all at once, or not at all; return their ids."""
+        if INTERRUPTS:
+            check_interrupt()
         if isinstance(bodies, (str, bytes, bytearray, memoryview)):
             raise SettingsError(
                 f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
@@ -234,7 +238,7 @@ class Queue(Consumer[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
-        with Waiter(self.layout, timeout, for_room=True) as waiter:
+        with Waiter((self.layout,), timeout, for_room=True) as waiter:
             while True:
                 free = limit - self.layout.count()
                 if free >= wanted:
@@ -254,6 +258,8 @@ class Queue(Consumer[T]):
             timeout: Seconds to wait; for ever if None, one look if 0. Then Empty.
             lease: Seconds to hold it; the queue's setting if None.
         """
+        if INTERRUPTS:
+            check_interrupt()
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
         if timeout is not None and timeout != 0:
             timeout = check_seconds("timeout", timeout)
@@ -269,7 +275,7 @@ class Queue(Consumer[T]):
                 return lease_
 
     def _wait(self, seconds: float, timeout: float | None) -> Claim | None:
-        with Waiter(self.layout, timeout) as waiter:
+        with Waiter((self.layout,), timeout) as waiter:
             while True:
                 claim = self.layout.claim(seconds) or self._again(seconds)
                 if claim is not None or not waiter.pause():

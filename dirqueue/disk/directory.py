@@ -45,10 +45,6 @@ class Directory:
         self.create = create
         #: Whether the format is a peer's: then nothing may lie in the directory but its own names.
         self.foreign = False
-        #: Directories in it that producers may be putting to, by the last look: who waits watches them too.
-        self.inner: list[str] = []
-        #: The name that came and ended a wait, for the next look: a hint.
-        self.arrived = ""
         self.mount: mount.Mount
         self.clock: Clock
         self._lock = threading.RLock()

@@ -69,6 +69,12 @@ class Foreign:
             return None
         return max(0.0, (soonest - self.directory.clock.now()) / 1_000_000)
 
+    def watched(self) -> list[str]:
+        return []
+
+    def arrived(self, name: str) -> None:
+        pass
+
     def _self(self: Self) -> Layout:
         return cast("Layout", self)
 

@@ -265,6 +265,12 @@ class Native(Looker):
         except OSError as error:
             raise access_error(self.directory.path, "bury a message of", error) from error
 
+    def watched(self) -> list[str]:
+        return self._cursor.watched
+
+    def arrived(self, name: str) -> None:
+        self._cursor.arrived = name
+
     def wakes_in(self) -> float | None:
         """Return the seconds until the next known lease ends or delay is over."""
         soonest = self._cursor.soonest
