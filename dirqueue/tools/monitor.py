@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from dirqueue import states
-from dirqueue.errors import DirQueueError
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, Sample, take
@@ -178,7 +177,7 @@ class Monitor:
             heard = self._heard(path, queue)
             before = time.monotonic()
             sample = take(queue.layout, limit)
-        except (DirQueueError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
             self._seen.pop(path, None)
             return Look(self._name(path), path, layout, at, Stats(), error=str(error))
         compared = self._compare(path, sample, before)

@@ -11,7 +11,7 @@ import pytest
 from support.failing import HARD, before, failing, names, nothing_left_open, of
 from support.kit import LONG, in_child, replaced, wait_until
 
-from dirqueue import LeaseLost, MessageNotFound, Queue, QueueAccess
+from dirqueue import LeaseLost, MessageNotFound, Queue, QueueAccess, lease
 from dirqueue.disk import fs
 from dirqueue.disk.identity import PROCESS, new_id
 from dirqueue.layouts.native.names import micros_of
