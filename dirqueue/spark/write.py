@@ -1,6 +1,6 @@
 """Writing a table to a queue: executors write parts, one rename shows all of it.
 
-Layer: edges.  Touches: batches (see layouts/native/batch.py).
+Layer: edges.  Touches: batches (see layouts/native/staged.py).
 Invariant: abort never undoes a commit point: Spark calls it even after a commit that raised.
 Crash: see staged.py; a task attempt that dies leaves a part that nobody names, and the commit removes it.
 """
@@ -19,7 +19,7 @@ from dirqueue.layouts.native import staged
 from dirqueue.queue import too_large
 from dirqueue.settings import MAX_PRIORITY, Settings, check_seconds
 from dirqueue.spark.columns import bodies_of, check_write
-from dirqueue.spark.options import WRITE, Options, open_queue
+from dirqueue.spark.options import WRITE, Options, open_native, open_queue
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Written(WriterCommitMessage):
 
 def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterator[Any]) -> Written:
     """Write the rows of one task attempt; all of it goes again if it fails."""
-    native = open_queue(queue, **settings).native
+    native = open_native(queue, **settings)
     writer = staged.Writer(native.directory, native.settings, staging)
     try:
         for each in rows:
@@ -92,7 +92,7 @@ def commit_parts(
 ) -> None:
     """Show what the winning attempts wrote."""
     written = [message for message in messages if message is not None]
-    native = open_queue(queue, **settings).native
+    native = open_native(queue, **settings)
     parts = [part for message in written for part in message.parts]
     total = sum(message.count for message in written)
     limit = native.settings.max_messages
@@ -126,7 +126,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._queue = options.path()
         self._settings = sync_setting(options)
         self._identity = _identity(options)
-        native = open_queue(self._queue, create=True, **self._settings).native
+        native = open_native(self._queue, create=True, **self._settings)
         self._staging = staged.begin(native.directory)
 
     def write(self, iterator: Iterator[Any]) -> Written:
