@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from dirqueue.codecs import Codec
 from dirqueue.disk.identity import PROCESS
@@ -22,6 +21,9 @@ from dirqueue.errors import DirQueueError, LeaseLost, Reject, Release, Retry
 from dirqueue.layouts.base import Held, Layout
 from dirqueue.message import Message, instant
 from dirqueue.settings import check_seconds
+
+if TYPE_CHECKING:
+    from dirqueue.renewer import Renewer
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,6 +42,8 @@ class Lease(Generic[T]):
         "message": "The message that is held.",
         "seconds": "How long it was asked for.",
     }
+    #: Renews leases in `with` blocks; set by `dirqueue.queue`, because this module and the renewer are of one row.
+    _renewer: ClassVar[Renewer]
 
     def __init__(self, layout: Layout, held: Held, seconds: float, codec: Codec[T]) -> None:
         # What the layout took becomes a message that people can read.
@@ -181,13 +185,14 @@ class Lease(Generic[T]):
     # --- with ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Message[T]:
-        RENEWER.watch(self)
+        self._guard()
+        self._renewer.watch(self, self.seconds * RENEW_AT)
         return self.message
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if RENEWER.forget(self) and error is None:
+        if self._renewer.forget(self) and error is None:
             raise self._refusal("ack")
         if self._ended:
             return False
@@ -224,75 +229,6 @@ def describe(error: str | BaseException | None) -> str | None:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-class Renewer:
-    """One thread for all leases in `with` blocks: keeps them from running out while the work runs."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: dict[Lease[Any], float] = {}
-        #: Leases that were found to be taken, whose holders do not know it yet.
-        self._untold: set[Lease[Any]] = set()
-        self._wakes = 0.0
-        self._thread: threading.Thread | None = None
-
-    def watch(self, lease: Lease[Any], after: float | None = None) -> None:
-        """Renew the lease in time, until it is forgotten."""
-        lease._guard()  # noqa: SLF001 - its other half
-        when = time.monotonic() + (lease.seconds * RENEW_AT if after is None else after)
-        with self._changed:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="dirqueue-renewer", daemon=True)
-                thread.start()
-                self._thread = thread
-            self._due[lease] = when
-            if when < self._wakes:
-                self._changed.notify()
-
-    def forget(self, lease: Lease[Any]) -> bool:
-        """The block is over: keep nothing of it; whether its holder has to be told that the lease was lost."""
-        with self._changed:
-            self._due.pop(lease, None)
-            untold = lease in self._untold
-            self._untold.discard(lease)
-            return untold
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                now = time.monotonic()
-                due = [lease for lease, when in self._due.items() if when <= now]
-                if not due:
-                    self._wakes = min(self._due.values(), default=now + IDLE_SECONDS)
-                    if not self._changed.wait(self._wakes - now) and not self._due:
-                        self._thread = None  # nothing to do for long: end, and start again when needed
-                        return
-                    continue
-            for lease in due:
-                self._renew(lease)
-
-    def _renew(self, lease: Lease[Any]) -> None:
-        pause = lease.seconds * RENEW_AT
-        try:
-            lease.renew()
-        except LeaseLost as error:
-            return self._lose(lease, error)
-        except Exception:  # noqa: BLE001 - one lease in trouble must not end the renewal of the others
-            pause /= 4  # a full disk, a dead server: there is time to try again
-        with self._changed:
-            if lease in self._due:
-                self._due[lease] = time.monotonic() + pause
-        return None
-
-    def _lose(self, lease: Lease[Any], error: LeaseLost) -> None:
-        """Its holder is told at the end of the block, unless the block ended it itself, or is over."""
-        with self._changed:
-            if self._due.pop(lease, None) is not None and error.reason == "gone":
-                self._untold.add(lease)
-
-
-IDLE_SECONDS = 5.0
-RENEWER = Renewer()
-os.register_at_fork(after_in_child=RENEWER.__init__)  # type: ignore[misc]
 #: Held for a moment, by whoever makes the lock of a lease; free in a child, whatever the parent was doing.
 MAKING = threading.Lock()
 os.register_at_fork(before=MAKING.acquire, after_in_parent=MAKING.release, after_in_child=MAKING.release)

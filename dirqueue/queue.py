@@ -30,6 +30,7 @@ from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Held, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import Message
+from dirqueue.renewer import RENEWER
 from dirqueue.settings import Settings, check_count, check_priority, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
@@ -39,6 +40,7 @@ Q = TypeVar("Q", bound="Queue[Any]")
 
 #: A bounded queue is counted again after this part of the room that was found is used up.
 TRUST_ROOM = 4
+Lease._renewer = RENEWER  # noqa: SLF001 - the two modules are of one row and may not import each other
 
 
 class Queue(Consumer[T]):

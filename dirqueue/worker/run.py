@@ -28,7 +28,7 @@ from dirqueue.worker.processes import InProcess, serve
 from dirqueue.worker.slot import SHORT_PAUSE, Call, Slot, settle
 from dirqueue.worker.systemd import Notifier
 from dirqueue.worker.threads import InThread
-from dirqueue.worker.watchdog import STOP, Keeper, Run
+from dirqueue.worker.watchdog import STOP, Run, Watchdog
 
 #: The waiting thread looks around this often.
 TICK = 1.0
@@ -71,7 +71,7 @@ class Crew:
         self._idle = idle
         self._events = events
         self.emit = events.emit
-        self.keeper = Keeper(self.emit, self._give_up)
+        self.watchdog = Watchdog(self.emit, self._give_up)
         self._slots: list[Slot] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -93,7 +93,7 @@ class Crew:
 
     def status(self) -> dict[str, Any]:
         """Return what the crew is doing, as plain values."""
-        runs = self.keeper.running()
+        runs = self.watchdog.running()
         return {
             "queue": self.plan.name,
             "pid": os.getpid(),
@@ -140,7 +140,7 @@ class Crew:
         if not self.until_empty:
             return True
         with self._lock:
-            quiet = all(slot.idle for slot in self._slots) and not self.keeper.running()
+            quiet = all(slot.idle for slot in self._slots) and not self.watchdog.running()
             if quiet and looked - self._last_work >= self._idle:
                 self._finished = True
             return not self._finished
@@ -190,7 +190,7 @@ class Crew:
         restore = self._install_signals()
         try:
             self.emit(Event("started", self.plan.name, pid=os.getpid()))
-            self.keeper.start()
+            self.watchdog.start()
             for slot in self._slots:
                 slot.thread.start()
             self._notifier.tell("READY=1", f"STATUS={status_line(self.status())}")
@@ -200,7 +200,7 @@ class Crew:
             self._stop.set()
             restore()
             unwatch()
-            self.keeper.close()
+            self.watchdog.close()
 
     def _wait(self, nursery: Nursery | None) -> None:
         """Look around until every lane has ended or the time to drain is over."""
@@ -223,7 +223,7 @@ class Crew:
                 self._release_all()
                 return
             every = self._notifier.every or TICK
-            if now >= alive_at and self.keeper.alive:
+            if now >= alive_at and self.watchdog.alive:
                 alive_at = now + every
                 self._notifier.tell("WATCHDOG=1", f"STATUS={status_line(self.status())}")
             pause = max(0.0, min(TICK, every, deadline - now))
@@ -234,10 +234,10 @@ class Crew:
         """Stop every running handler and give its message back; those that do not let go lose it anyway."""
         deadline = time.monotonic() + LET_GO
         while not all(slot.ended for slot in self._slots) and time.monotonic() < deadline:
-            for run in self.keeper.running():
+            for run in self.watchdog.running():
                 run.cancel(STOP)
             select.select([self._woken], [], [], SHORT_PAUSE)
-        for run in self.keeper.running():
+        for run in self.watchdog.running():
             run.cancel(STOP)
             settle(run, Outcome(RELEASE), self.plan.time_limit, self.emit)
 

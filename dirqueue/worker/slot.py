@@ -111,7 +111,7 @@ class Slot:
             # RACE: stopped while we were claiming, perhaps what another lane has just released.
             settle(run, Outcome(RELEASE), None, crew.emit)
             return
-        crew.keeper.add(run)
+        crew.watchdog.add(run)
         try:
             outcome = self.call.run(run)
         except Cancelled:
@@ -119,8 +119,8 @@ class Slot:
         except Exception as error:  # noqa: BLE001 - the body cannot be read or sent: a failure of this message
             outcome = Outcome(RETRY, None, f"{type(error).__name__}: {error}")
         finally:
-            # RACE: from here on the keeper starts nothing new for it; what it has begun, the lease's lock orders.
-            crew.keeper.remove(run)
+            # RACE: from here on the watchdog starts nothing new for it; what it has begun, the lease's lock orders.
+            crew.watchdog.remove(run)
         settle(run, outcome, crew.plan.time_limit, crew.emit)
 
 

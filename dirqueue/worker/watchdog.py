@@ -1,4 +1,4 @@
-"""Keeping the leases of running handlers, and ending what ran too long.
+"""The deliveries that are being handled: their leases are renewed, and what runs too long is ended.
 
 Layer: conveniences.  Touches: leases, by renew; and by retry where a handler cannot be stopped.
 Invariant: a renewal that finds the lease gone marks the delivery as cancelled before anything else happens.
@@ -14,17 +14,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dirqueue.errors import DirQueueError, LeaseLost, Unsupported
-from dirqueue.lease import Lease
+from dirqueue.lease import RENEW_AT, Lease
+from dirqueue.renewer import Renewer
 from dirqueue.worker.events import Event
 
-#: A lease is renewed when this part of it has passed: room for two failed tries before it ends.
-RENEW_AT = 1 / 3
-#: After a failed renewal the next try comes after this part of that pause.
-TRY_AGAIN = 1 / 4
-#: How long a handler has to notice that it was cancelled before its message is given back over its head.
+#: How long a handler has to notice that it was cancelled before its message is taken from it.
 GRACE = 5.0
-#: The keeper looks up this often when nothing is due.
+#: The watchdog looks up this often when nothing is due.
 TICK = 0.25
 #: Why a delivery was cancelled.
 LOST, LIMIT, STOP = "lost", "limit", "stop"
@@ -42,13 +38,7 @@ class Run:
         self._reported = False
         self._cancel = cancel
         self._lock = threading.Lock()
-        self.renew_at = self.started + pause(lease.seconds)
         self.ends_at = math.inf if limit is None else self.started + limit
-
-    @property
-    def due(self) -> float:
-        """When the keeper has to look at it next."""
-        return min(self.renew_at, self.ends_at)
 
     @property
     def seconds(self) -> float:
@@ -77,21 +67,23 @@ class Run:
 
 
 def pause(seconds: float) -> float:
-    """Return when to renew a lease of so many seconds: a third of it, less a little chance."""
+    """Return how often to renew a lease of so many seconds: at a third of it, less a random part."""
     return seconds * RENEW_AT * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
 
 
-class Keeper:
-    """One thread that renews the leases of all running deliveries and watches their time."""
+class Watchdog:
+    """Has the leases of all running deliveries renewed, and one thread that watches their time limits."""
 
     def __init__(self, emit: Callable[[Event], None], give_up: Callable[[Run], None]) -> None:
         self._emit = emit
         self._give_up = give_up
         self._runs: set[Run] = set()
+        # Of its own: hooks are called from it, and those of one worker must not delay the leases of others.
+        self._renewer = Renewer()
         self._changed = threading.Condition()
         self._wakes = 0.0
         self._closed = False
-        self._thread = threading.Thread(target=self._loop, name="dirqueue-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="dirqueue-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -102,6 +94,8 @@ class Keeper:
         with self._changed:
             self._closed = True
             self._changed.notify()
+        for run in self.running():
+            self._renewer.forget(run.lease)
         self._thread.join(GRACE)
 
     @property
@@ -113,12 +107,18 @@ class Keeper:
         """Look after a delivery from now on."""
         with self._changed:
             self._runs.add(run)
-            # Waking a thread for each message would cost more than the message: it wakes by itself in time.
-            if run.due < self._wakes:
+            if run.ends_at < self._wakes:
                 self._changed.notify()
+        self._renewer.watch(
+            run.lease,
+            pause(run.lease.seconds),
+            lost=lambda _: run.cancel(LOST),
+            failed=lambda error: self._emit(run.event("error", f"cannot renew: {error}")),
+        )
 
     def remove(self, run: Run) -> None:
-        """It has ended."""
+        """Stop looking after a delivery that has ended."""
+        self._renewer.forget(run.lease)
         with self._changed:
             self._runs.discard(run)
 
@@ -133,40 +133,18 @@ class Keeper:
                 if self._closed:
                     return
                 now = time.monotonic()
-                due = [run for run in self._runs if run.due <= now]
+                due = [run for run in self._runs if run.ends_at <= now]
                 if not due:
-                    soonest = min((run.due for run in self._runs), default=math.inf)
+                    soonest = min((run.ends_at for run in self._runs), default=math.inf)
                     self._wakes = min(soonest, now + TICK)
                     self._changed.wait(self._wakes - now)
                     continue
             for run in due:
-                self._tend(run, now)
+                self._end(run, now)
 
-    def _tend(self, run: Run, now: float) -> None:
-        if run.ends_at <= now:
-            if run.cancel(LIMIT):
-                run.ends_at = now + GRACE
-            else:
-                run.ends_at = math.inf
-                self._give_up(run)
-        if run.renew_at <= now:
-            self._renew(run)
-
-    def _renew(self, run: Run) -> None:
-        lease = run.lease
-        run.renew_at = math.inf
-        if lease.ended:
-            return
-        try:
-            lease.renew()
-        except LeaseLost:
-            if lease.lost:  # else RACE: the slot has just committed
-                run.cancel(LOST)
-        except Unsupported:
-            return  # the layout's claims do not run out by themselves
-        except (DirQueueError, OSError) as error:
-            # A full disk, a dead server: there is time to try again, and the commit is fenced in any case.
-            self._emit(run.event("error", f"cannot renew: {error}"))
-            run.renew_at = time.monotonic() + pause(lease.seconds) * TRY_AGAIN
+    def _end(self, run: Run, now: float) -> None:
+        if run.cancel(LIMIT):
+            run.ends_at = now + GRACE
         else:
-            run.renew_at = time.monotonic() + pause(lease.seconds)
+            run.ends_at = math.inf
+            self._give_up(run)

@@ -13,6 +13,7 @@ from typing import Any
 from dirqueue.errors import SettingsError
 from dirqueue.settings import check_seconds
 from dirqueue.worker.events import Counts, Events, Hook
+from dirqueue.worker.outcome import check_handler
 from dirqueue.worker.run import Crew, Plan, Source, status_line
 
 
@@ -37,8 +38,9 @@ class Worker:
 
         Args:
             source: A queue, or a set of queues.
-            handler: Called with each message. Returning is success; Retry, Reject and Release say otherwise; any
-                other exception is a failure that is tried again by the queue's policy.
+            handler: A plain function, called with each message. Returning is success; Retry, Reject and Release
+                say otherwise; any other exception is a failure that is tried again by the queue's policy.
+                An `async def` or generator function is refused, and a returned awaitable is a failure.
             threads: Messages handled at once, in threads.
             processes: Messages handled at once, in child processes (instead of threads): they may crash or be killed.
             lease: Seconds to hold a message; renewed at a third of that while the handler runs.
@@ -51,8 +53,7 @@ class Worker:
         """
         if not callable(getattr(source, "get", None)):
             raise SettingsError(f"a worker needs a Queue or a QueueSet, not {source!r:.60}")
-        if not callable(handler):
-            raise SettingsError(f"handler must be callable, not {handler!r:.60}")
+        check_handler(handler)
         _whole("threads", threads, 1)
         _whole("processes", processes, 0)
         if limit is not None:

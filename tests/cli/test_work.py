@@ -140,6 +140,24 @@ def test_what_cannot_be_run_is_said_before_anything_is_claimed(queue, tmp_path, 
     assert [message.attempts for message in queue.peek()] == [0]
 
 
+@pytest.mark.parametrize("how", [[], ["--threads"]], ids=["processes", "threads"])
+@pytest.mark.parametrize("name", ["coroutine", "generator", "handlers.method"])
+def test_function_that_would_do_nothing_is_bad_usage(queue, tmp_path, how, name):
+    """An async or generator function is one sentence and status 2; the message is untouched."""
+    (tmp_path / "jobs.py").write_text(
+        "async def coroutine(message): pass\n"
+        "def generator(message): yield\n"
+        "class Handlers:\n"
+        "    async def method(self, message): pass\n"
+        "handlers = Handlers()\n"
+    )
+    queue.put(b"x")
+    done = work(tmp_path, *how, f"jobs:{name}")
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert [message.attempts for message in queue.peek()] == [0]
+
+
 def test_an_empty_queue_is_status_3(tmp_path):
     """As with get: nothing to do is said by the exit status, even when there is no queue yet."""
     assert work(tmp_path, "--", "true").returncode == 3
