@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dirqueue import states
-from dirqueue.disk import fs, identity
+from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
@@ -75,8 +75,7 @@ class _Purger:
         notes: dict[str, str] = {}
         tried: set[str] = set()
         inner: list[Name] = []
-        with fs.entries(prefix or ".", self._fd) as listed:
-            seen = [None if _plain(found) else found for found in listed]
+        seen = [None if _plain(found) else found for found in fs.listing(prefix or ".", self._fd)]
         for found in filter(None, seen):
             self._progress()
             name = names.parse(found.name)
@@ -124,16 +123,7 @@ class _Purger:
                 return self.folder(path + "/")
             except (FileNotFoundError, NotADirectoryError):
                 return Purged()
-        if self._aged(name.id) and self._old_tree(path):
-            # RACE: a slow writer may be about to show it. What is taken away first is never shown in part.
-            taken = f"{identity.new_id()}.{STAGING}"
-            try:
-                fs.move(path, taken, self._fd)
-            except FileNotFoundError:
-                return Purged()
-            fs.remove_tree(taken, self._fd)
-            return Purged(new=1)
-        return Purged()
+        return Purged(new=staged.remove_staging(self._layout.directory, self._layout.settings, path))
 
     def spark(self) -> Purged:
         """Give back what lost consumers pinned, and remove unfinished records of batches."""
@@ -209,17 +199,6 @@ class _Purger:
         """By its own time too: the id's is the producer's clock, this is the server's."""
         facts = self._facts(path)
         return facts is not None and facts.st_mtime * 1_000_000 + self._stale < self._now
-
-    def _old_tree(self, path: str) -> bool:
-        """Whether nothing was written for long in a staging directory or one of its parts."""
-        try:
-            parts = [
-                path,
-                *(f"{path}/{e.name}" for e in fs.listing(path, self._fd) if e.is_dir(follow_symlinks=False)),
-            ]
-        except FileNotFoundError:
-            return False
-        return all(self._old(each) for each in parts)
 
 
 def _plain(found: os.DirEntry[str]) -> bool:
