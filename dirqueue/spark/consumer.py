@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from typing import Any
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
-from dirqueue.errors import DirQueueError, LeaseLost, QueueError, access_error
-from dirqueue.layouts.native import Native, pins
+from dirqueue.errors import QueueError, access_error
+from dirqueue.layouts.native import Native, pins, staged
 from dirqueue.layouts.native.pins import Pins
+from dirqueue.renewer import RENEWER
 from dirqueue.settings import Settings
 
 #: Seconds without a heartbeat after which a claim, or a stream that no checkpoint knows yet, loses its messages.
@@ -42,31 +42,19 @@ class Consumer:
             "kind": kind,
             "process": new_token(),
         }
-        self._over: threading.Event | None = None
 
     def register(self, timeout: float, *, keep: bool = False, provisional: bool = False) -> None:
         """Write the note, in place of that of an earlier process, and keep it fresh from now on."""
-        self.stop()
         self.pins.register(timeout, keep=keep, provisional=provisional, **self._about)
-        over = self._over = threading.Event()
-        every = min(timeout / 4, BEAT_SECONDS)
-        threading.Thread(
-            target=self._beat, args=(over, every), name=f"dirqueue-{self._about['kind']}", daemon=True
-        ).start()
+        RENEWER.watch(self, min(timeout / 4, BEAT_SECONDS))
 
-    def _beat(self, over: threading.Event, every: float) -> None:
-        while not over.wait(every):
-            try:
-                self.pins.beat()
-            except LeaseLost:
-                return  # check() reports it
-            except DirQueueError:
-                continue  # the server is away; the timeout leaves time for three more tries
+    def renew(self) -> None:
+        """Give one heartbeat; LeaseLost, which check() reports too, if the lots went back to the queue."""
+        self.pins.beat()
 
     def stop(self) -> None:
         """End the heartbeat."""
-        if self._over is not None:
-            self._over.set()
+        RENEWER.forget(self)
 
     def check(self) -> bool:
         """Return whether the note is still there; QueueError if another process has taken over."""
@@ -88,7 +76,7 @@ def _note(directory: Directory, consumer: str) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise access_error(directory.path, "read the pinned messages of", error) from error
-    except (ValueError, RecursionError):
+    except staged.MALFORMED:
         return {}
     return about if isinstance(about, dict) else {}
 

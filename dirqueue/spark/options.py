@@ -17,10 +17,13 @@ from dirqueue.errors import SettingsError, Unsupported
 from dirqueue.layouts.native import Native
 from dirqueue.queue import Queue, check_path
 
-#: Options that Spark adds: those of paths and streams, and the properties of a table in a catalog.
-SPARKS_OWN = frozenset(
-    "path paths checkpointlocation queryname outputmode "
-    "collation comment external is_managed_location location owner provider table_type".split()
+#: Options that Spark itself adds.
+SPARKS_OWN = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
+#: The property that every table of a catalog has.
+OWNER = "owner"
+NO_TABLES = (
+    "Spark does not pass the path of a CREATE TABLE to a source that is written in Python: use CREATE TEMPORARY VIEW "
+    "name USING dirqueue OPTIONS (path '...')"
 )
 READ = ("state", "numPartitions", "layout", "pieces")
 #: For claim(): which lot of which consumer to read.
@@ -59,6 +62,8 @@ class Options:
     def __init__(self, given: Mapping[str, str], allowed: tuple[str, ...]) -> None:
         self._given = {key.lower(): value for key, value in given.items()}
         known = {name.lower() for name in allowed}
+        if OWNER in self._given:
+            raise SettingsError(f"a queue cannot be a table of the catalog. {NO_TABLES}")
         for key in self._given:
             if key not in known and key not in SPARKS_OWN and key != PINNED and "." not in key:
                 raise SettingsError(f"dirqueue has no option {key!r} here; it has path, {', '.join(allowed)}")
@@ -113,7 +118,9 @@ class Options:
             return [str(path) for path in json.loads(several)]
         path = self._given.get("path")
         if not path:
-            raise SettingsError("no path: give the directory of a queue, as in load('spool/orders')")
+            raise SettingsError(
+                f"no path: give the directory of a queue, as in load('spool/orders'). {NO_TABLES}"
+            )
         return [path]
 
     def queues(self) -> list[str]:

@@ -15,8 +15,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from dirqueue.errors import Full, QueueNotFound, SettingsError
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import Native, staged
 from dirqueue.queue import too_large
+from dirqueue.renewer import RENEWER
 from dirqueue.settings import MAX_PRIORITY, Settings, check_seconds
 from dirqueue.spark.columns import bodies_of, check_write
 from dirqueue.spark.options import WRITE, Options, open_native, open_queue
@@ -36,6 +37,8 @@ def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterat
     """Write the rows of one task attempt; all of it goes again if it fails."""
     native = open_native(queue, **settings)
     writer = staged.Writer(native.directory, native.settings, staging)
+    alive = _Staging(native, staging)
+    RENEWER.watch(alive, native.settings.stale / 4)
     try:
         for each in rows:
             _write_rows(writer, native.settings, each)
@@ -43,7 +46,20 @@ def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterat
     except BaseException:
         writer.discard()
         raise
+    finally:
+        RENEWER.forget(alive)
     return Written(staging, parts, writer.count)
+
+
+class _Staging:
+    """The staging directory of a job, kept from becoming stale while a task waits for its next row."""
+
+    def __init__(self, native: Native, staging: str) -> None:
+        self._native = native
+        self._name = staging
+
+    def renew(self) -> None:
+        staged.touch(self._native.directory, self._name)
 
 
 def _write_rows(writer: staged.Writer, settings: Settings, rows: Any) -> None:
