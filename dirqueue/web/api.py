@@ -18,7 +18,7 @@ from dirqueue.layouts.base import Held
 from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, take
-from dirqueue.tools.monitor import Look, Monitor
+from dirqueue.tools.monitor import Monitor, Reading
 
 #: A look is shared by all pages that ask within so many seconds.
 FRESH_SECONDS = 1.0
@@ -35,7 +35,7 @@ class Api:
         self.root = root
         self._monitor = Monitor(root)
         self._lock = threading.Lock()
-        self._looks: list[Look] = []
+        self._looks: list[Reading] = []
         self._looked = 0.0
 
     def close(self) -> None:
@@ -50,13 +50,13 @@ class Api:
             told = [self._described(look) for look in looks]
         return {"root": self.root, "queues": told}
 
-    def _look(self) -> list[Look]:
+    def _look(self) -> list[Reading]:
         if not self._looked or time.monotonic() - self._looked >= FRESH_SECONDS:
-            self._looks = self._monitor.look()
+            self._looks = self._monitor.read()
             self._looked = time.monotonic()
         return self._looks
 
-    def _described(self, look: Look) -> dict[str, Any]:
+    def _described(self, look: Reading) -> dict[str, Any]:
         series = self._monitor.series[look.path]
         return look.to_dict() | {
             "name": look.name,

@@ -106,7 +106,7 @@ HEAVY = {
 
 
 def test_put_imports_argparse_and_what_a_queue_needs(tmp_path):
-    """No other verb, no extra, nothing slow: five modules of its own beside argparse and the library's."""
+    """No other verb, no extra, nothing slow: six modules of its own beside argparse and the library's."""
     count = "import sys; from dirqueue.__main__ import main; code = main(['put', 'q', 'x']); "
     done = subprocess.run(
         [sys.executable, "-c", count + "print(code, *sys.modules, file=sys.stderr)"],
@@ -121,7 +121,7 @@ def test_put_imports_argparse_and_what_a_queue_needs(tmp_path):
     )  # fmt: skip
     extra = set(loaded) - set(library.stdout.split()) - {"_locale", "locale"}  # argparse's own
     assert extra == {"dirqueue.__main__"} | {
-        f"dirqueue.cli{name}" for name in ("", ".arguments", ".main", ".output", ".put")
+        f"dirqueue.cli{name}" for name in ("", ".arguments", ".exits", ".main", ".output", ".put")
     }
 
 

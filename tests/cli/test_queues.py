@@ -10,7 +10,7 @@ from filelock import FileLock
 from support.running import sentence
 
 from dirqueue import Queue
-from dirqueue.tools import discover
+from dirqueue.tools import delete
 
 DAY = 86400
 
@@ -73,6 +73,18 @@ def full_queue(path):
     return queue
 
 
+def pinned(queue, count):
+    """Pin messages as a Spark driver does, and leave nothing else in the queue."""
+    from dirqueue.layouts.native import pins, supply
+
+    queue.put_many([b"m%d" % number for number in range(count)])
+    owner = pins.Pins(queue.layout.directory, queue.settings, "driver")
+    owner.register(600)
+    owner.pin(0, supply.claimable(queue.layout.directory, queue.settings), pins.Limit())
+    queue.purge()
+    assert queue.stats()[:3] == (0, 0, count)
+
+
 def test_delete_removes_everything(dq, tmp_path):
     """Messages in all states, unfinished ones, settings, the directory."""
     full_queue(tmp_path / "q")
@@ -115,11 +127,16 @@ def test_delete_refuses_what_is_not_a_queue(dq, tmp_path):
     assert (tmp_path / "home" / "thesis.tex").exists()
 
 
-def test_delete_refuses_messages_pinned_by_spark(dq, queue):
-    """What another consumer keeps in the queue is not ours to delete."""
-    (Path(queue.path) / ".spark").mkdir(parents=True)
-    (Path(queue.path) / ".spark" / "pinned").write_text("x")
-    assert dq("delete", queue.path, "--yes").status == 1
+def test_delete_removes_messages_pinned_by_spark(dq, queue):
+    """They are messages of the queue, also if there are no others; a file beside them is not dirqueue's."""
+    pinned(queue, 3)
+    (Path(queue.path) / ".spark" / "notes.txt").write_text("x")
+    assert ".spark/notes.txt" in sentence(dq("delete", queue.path, "--yes"))
+    assert queue.stats().leased == 3
+    (Path(queue.path) / ".spark" / "notes.txt").unlink()
+    assert "with 3 messages" in dq("delete", queue.path, "--dry-run").err
+    assert delete.delete(queue.layout) == 3
+    assert not os.path.exists(queue.path)
 
 
 def test_delete_dry_run_deletes_nothing(dq, queue):
@@ -144,7 +161,7 @@ def test_delete_gives_up_when_somebody_keeps_putting(queue, monkeypatch):
 
     monkeypatch.setattr(fs, "rmdir", busy)
     with pytest.raises(QueueError, match="does not become empty"):
-        discover.delete(queue.layout)
+        delete.delete(queue.layout)
 
 
 def test_clear_and_flush(dq, tmp_path):
@@ -184,14 +201,37 @@ def test_list_of_a_root_without_queues_is_status_3(dq, tmp_path):
     assert dq("list", tmp_path / "nope").status == 1
 
 
-def test_list_goes_on_after_a_queue_that_cannot_be_opened(dq, tmp_path):
-    """A damaged queue.json is told, and the others are shown."""
+@pytest.mark.parametrize("text", ["{", "[" * 200_000, '{"lease": ' + "9" * 400 + "}"])
+def test_list_gives_the_error_of_a_queue_that_cannot_be_opened_in_its_row(dq, tmp_path, text):
+    """A damaged queue.json, however damaged, is status 1; the others are listed."""
     Queue(tmp_path / "good", sync=False).put(b"")
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "queue.json").write_text("{")
+    (tmp_path / "bad" / "queue.json").write_text(text)
     done = dq("list", tmp_path)
-    assert [line.split("\t")[0] for line in done.lines] == [str(tmp_path / "good")]
-    assert "queue.json" in sentence(done)
+    assert (done.status, done.err) == (1, "")
+    bad, good = (line.split("\t") for line in done.lines)
+    assert bad[0] == str(tmp_path / "bad")
+    assert bad[2] == ""
+    assert bad[-1]
+    assert good[2:] == ["1", "0", "0", "0", "0", ""]
+    table = dq("list", tmp_path, "--table").lines
+    assert table[0].split()[-1] == "ERROR"
+    assert dq("list", tmp_path / "good", "--table").lines[0].split()[-1] == "DONE"
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"lease": ' + "9" * 400 + "}"])
+def test_one_sick_queue_does_not_end_purge_monitor_or_metrics(dq, tmp_path, text):
+    """Each reports it, and does its work on the others."""
+    file = leftover(tmp_path / "good")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "queue.json").write_text(text)
+    assert dq("purge", "-r", tmp_path).status != 0
+    assert not file.exists()
+    bad, good = (json.loads(line) for line in dq("monitor", tmp_path, "--once", "--json").lines)
+    assert (bool(bad["error"]), good["error"]) == (True, None)
+    out = dq("metrics", tmp_path).out
+    assert f'dirqueue_up{{queue="{tmp_path}/bad"}} 0' in out
+    assert f'dirqueue_up{{queue="{tmp_path}/good"}} 1' in out
 
 
 def test_stat_counts_states(dq, tmp_path):
