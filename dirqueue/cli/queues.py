@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from dirqueue import layouts
 from dirqueue.cli import output
 from dirqueue.cli.arguments import (
     VARIABLE,
@@ -22,7 +23,7 @@ from dirqueue.cli.arguments import (
 )
 from dirqueue.cli.output import Exit
 from dirqueue.errors import DirQueueError, QueueError, SettingsError
-from dirqueue.settings import LAYOUTS, NAMES, build
+from dirqueue.settings import NAMES, build
 
 COLUMNS = ("queue", "layout", "ready", "delayed", "leased", "dead", "done")
 #: Quetify says Stack, Python says lifo.
@@ -90,7 +91,7 @@ def _add_create(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--layout",
-        choices=[each for each in LAYOUTS if each != "auto"],
+        choices=layouts.NAMES,
         help="how the directory is written (native)",
     )
     parser.add_argument(

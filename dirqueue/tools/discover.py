@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from dirqueue.disk import fs
-from dirqueue.disk.directory import BALLAST
 from dirqueue.errors import QueueError, QueueNotFound, access_error
+from dirqueue.layouts import describe, recognise
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.inspect import DEAD, DONE, TEMPORARY
 from dirqueue.layouts.native.names import CONTAINERS, DELAYED, LEASED, READY, STAGING
-from dirqueue.settings import FILE
 
 #: How deep queues are looked for below a root, and how many names of a directory are looked at to know it.
 DEPTH = 8
@@ -27,11 +25,8 @@ LOOK_AT = 4096
 #: Attempts at removing a queue while somebody still puts to it.
 TRIES = 5
 #: Furniture that goes with the queue, and furniture that may hold messages of somebody else's.
-PLAIN = (FILE, FILE + ".new", BALLAST, ".purge.lock")
-NESTS = (".spark", ".txn")
+PLAIN, NESTS = describe("native").litter, describe("native").nests
 
-#: COMPAT: what dirq makes in a queue: directories by time, and those of dirq-normal.
-_DIRQ = re.compile(r"[0-9a-f]{8}|temporary|obsolete")
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
@@ -74,7 +69,7 @@ def _is_sign(entry: os.DirEntry[str], path: str) -> bool:
     is_folder = entry.is_dir(follow_symlinks=False)
     if is_folder and name in (DEAD, DONE):
         return is_queue(os.path.join(path, name))
-    if is_folder and _DIRQ.fullmatch(name):
+    if is_folder and recognise(name, lambda: True):
         return True
     parsed = names.parse(name)
     if parsed is None:
