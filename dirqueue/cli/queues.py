@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dirqueue import states
+from dirqueue import layouts, states
 from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import (
     VARIABLE,
@@ -22,7 +22,7 @@ from dirqueue.cli.arguments import (
 )
 from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
-from dirqueue.settings import LAYOUTS, NAMES, build
+from dirqueue.settings import NAMES, build
 
 COUNTS = (*states.LIVE, *states.ENDED)
 COLUMNS = ("queue", "layout", *COUNTS, "error")
@@ -106,7 +106,7 @@ def _add_create(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--layout",
-        choices=[each for each in LAYOUTS if each != "auto"],
+        choices=layouts.NAMES,
         help="how the directory is written (default: native)",
     )
     parser.add_argument(

@@ -30,6 +30,8 @@ class Directory:
         self.create = create
         #: Whether the format is somebody else's: then nothing may lie in the directory but its own names.
         self.foreign = False
+        #: The umask for the directory and what is missing above it; that of the process if None.
+        self.umask: int | None = None
         self.fd = -1
         #: Directories in it that producers may be putting to, by the last look: who waits watches them too.
         self.inner: list[str] = []
@@ -111,7 +113,7 @@ class Directory:
         if not self.create:
             raise not_found(self.path)
         try:
-            made = fs.make_directories(self.path)
+            made = fs.make_directories(self.path, self.umask)
         except OSError as error:
             raise access_error(self.path, "make the queue", error) from error
         if not self.reopen():

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -34,10 +36,13 @@ class Hint(Protocol):
 
     #: When the first of what is held back may be claimed, in microseconds; NEVER if nothing is.
     soonest: int
+    run: list[str]
+
+    def refresh(self) -> None: ...
 
 
-class Foreign:
-    """The part of a layout that says no, and the part that is alike in all of them."""
+class Peer:
+    """The part of a layout that refuses, and the part that is alike in all of them."""
 
     name: ClassVar[str]
     lacks: ClassVar[dict[str, str]]
@@ -48,10 +53,19 @@ class Foreign:
         self.directory = directory
         self.settings = settings
         self._lock = threading.RLock()  # a signal handler may put or get while we do
+        _open_layouts.add(self)
         if settings.priorities:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
+
+    def after_fork(self) -> None:
+        """Begin anew in a child: a thread that the child does not have may hold the lock, amid a look."""
+        self._lock = threading.RLock()
+        cursor = getattr(self, "_cursor", None)
+        if cursor is not None:
+            cursor.run = []
+            cursor.refresh()
 
     def wakes_in(self) -> float | None:
         soonest = self._cursor.soonest
@@ -153,3 +167,14 @@ def moved_on(id: str) -> MessageNotFound:
     return MessageNotFound(
         f"message {id} is not there any more: it was claimed, finished or changed meanwhile", message_id=id
     )
+
+
+_open_layouts: weakref.WeakSet[Peer] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for layout in list(_open_layouts):
+        layout.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

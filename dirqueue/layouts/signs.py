@@ -8,24 +8,19 @@ a purge) does so only where no other directory lies: earlier versions left both 
 from __future__ import annotations
 
 import os
-import re
 from typing import NamedTuple
 
 from dirqueue.disk import fs
-from dirqueue.disk.directory import BALLAST
 from dirqueue.errors import QueueError, access_error
-from dirqueue.layouts.native import names
+from dirqueue.layouts import describe, recognise
 from dirqueue.layouts.native.inspect import DEAD, DONE, TEMPORARY
-from dirqueue.layouts.native.names import CONTAINERS, STAGING
 from dirqueue.layouts.native.staged import SPARK
 from dirqueue.settings import FILE
 
 #: Names that are read, at most, to recognise a directory.
 ENOUGH = 4096
 #: Files of ours that are no messages. Alone they say little: see above.
-FURNITURE = (FILE + ".new", BALLAST, ".purge.lock")
-#: COMPAT: what dirq makes in a queue: directories by time, and those of dirq-normal.
-_DIRQ = re.compile(r"[0-9a-f]{8}|temporary|obsolete")
+FURNITURE = tuple(name for name in describe("native").litter if name != FILE)
 
 QUEUE, EMPTY, OTHER = "queue", "empty", "other"
 
@@ -49,7 +44,7 @@ def contents(path: str) -> Contents:
             folder = entry.is_dir(follow_symlinks=False)
             if not folder and (entry.name in FURNITURE or TEMPORARY.fullmatch(entry.name)):
                 furniture = True
-            elif _is_sign(entry, path, dirq=sign):
+            elif _is_sign(entry, path, others=sign):
                 sign = True
             elif folder or _leads_to_directory(entry):
                 folders = True
@@ -81,24 +76,19 @@ def need_queue(path: str, done: str) -> None:
         )
 
 
-def _is_sign(entry: os.DirEntry[str], path: str, *, dirq: bool) -> bool:
-    """Return whether the entry belongs to a queue; `dirq` if there was a sign of one before."""
-    name = entry.name
-    if not entry.is_dir(follow_symlinks=False):
-        if name == FILE:
-            return entry.is_file(follow_symlinks=False)
-        parsed = names.parse(name)
-        return parsed is not None and not _holds(parsed.kind) and entry.is_file(follow_symlinks=False)
+def _is_sign(entry: os.DirEntry[str], path: str, *, others: bool) -> bool:
+    """Return whether the entry belongs to a queue; `others` if entries before it did."""
+    name, folder = entry.name, entry.is_dir(follow_symlinks=False)
     inside = os.path.join(path, name)
-    if name in (DEAD, DONE):
+    if folder and name in (DEAD, DONE):
         return _kind(inside) != OTHER
-    if name == SPARK:
+    if folder and name == SPARK:
         return _is_spark(inside)
-    if _DIRQ.fullmatch(name):
-        # Eight digits may be a date as well, and name a queue.
-        return dirq or _kind(inside) != QUEUE
-    parsed = names.parse(name)
-    return parsed is not None and _holds(parsed.kind)
+    kinds = recognise(name, lambda: folder)
+    if not folder or not kinds or "native" in kinds:
+        return bool(kinds) and (folder or entry.is_file(follow_symlinks=False))
+    # COMPAT: the directories of dirq have eight digits; so does a date, which may name a queue.
+    return others or _kind(inside) != QUEUE
 
 
 def _is_spark(path: str) -> bool:
@@ -108,10 +98,6 @@ def _is_spark(path: str) -> bool:
             return any(entry.name in ("pins", "txn") for entry in entries)
     except OSError:
         return True
-
-
-def _holds(kind: str) -> bool:
-    return kind in CONTAINERS or kind == STAGING
 
 
 def _kind(path: str) -> str:

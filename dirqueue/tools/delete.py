@@ -12,18 +12,17 @@ from collections.abc import Iterator
 from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.errors import QueueError, access_error
-from dirqueue.layouts import signs
+from dirqueue.layouts import describe, signs
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import names, pins
 from dirqueue.layouts.native.inspect import DEAD, DONE, TEMPORARY
 from dirqueue.layouts.native.names import CONTAINERS, DELAYED, LEASED, READY, STAGING
 from dirqueue.layouts.native.staged import SPARK
-from dirqueue.settings import FILE
 from dirqueue.tools import conversion
 
 #: Attempts at removing a queue while somebody still puts to it.
 TRIES = 5
-PLAIN = (FILE, *signs.FURNITURE)
+PLAIN = describe("native").litter
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 

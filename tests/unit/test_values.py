@@ -167,3 +167,9 @@ def test_a_mount_that_cannot_rename_without_replacing_links(tmp_path, monkeypatc
         assert sorted(os.listdir(tmp_path)) == ["a", "b"]
     finally:
         os.close(fd)
+
+
+def test_only_what_was_purged_can_be_added_up():
+    """Anything else is a mistake of the caller."""
+    assert dirqueue.Purged(new=1) + dirqueue.Purged(new=2) == dirqueue.Purged(new=3)
+    assert dirqueue.Purged().__add__((1,)) is NotImplemented
