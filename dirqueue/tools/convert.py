@@ -94,7 +94,8 @@ class _Conversion:
             if self._there(self.target_path):
                 fs.rename(self.target_path, self.path)
                 fs.sync_directory(os.path.dirname(self.path), -1)
-            return Converted(self.moved, self._sweep())
+            left = self._sweep()
+            return Converted(self.moved, left)
         except OSError as error:
             if isinstance(error, DirQueueError):
                 raise
@@ -151,6 +152,9 @@ class _Conversion:
             fs.replace_file(os.path.join(self.work, FROM), source.layout.name.encode(), -1, sync=True)
 
     def _new(self, path: str) -> Queue[bytes]:
+        """Make or open the new queue; one that an interrupted run made keeps its settings if none are given."""
+        if not self.settings and self._there(path):
+            return Queue(path, layout=self.layout)
         return Queue.create(path, layout=self.layout, **self.settings)
 
     def _drain(self, source: Queue[bytes], target: Queue[bytes], deadline: float) -> None:

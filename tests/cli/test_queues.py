@@ -489,3 +489,89 @@ def test_convert_keeps_the_messages_and_the_path(dq, tmp_path):
     assert dq("list", tmp_path).out.split("\t")[1] == "native"
     assert dq("get", path, "--all").lines == ["a", "b", "c"]
     assert dq("convert", tmp_path / "nope", "--to", "native").status == 1
+
+
+# --- what a power cut would leave ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_mv_flushes_the_target_before_it_prints_an_id(dq, tmp_path, monkeypatch, batch):
+    """CRASH: the directory that has the new names is flushed after the last rename, then each one that had the old."""
+    from dirqueue.disk import fs
+
+    source, target = Queue(tmp_path / "from"), Queue(tmp_path / "to")
+    bodies = [b"a", b"b"]
+    ids = source.put_many(bodies) if batch else [source.put(body) for body in bodies]
+    target.layout.directory.make()
+    before = {path: os.stat(path).st_ino for path in (source.path, target.path)}
+    left = before[source.path]
+    if batch:
+        (folder,) = [each for each in os.scandir(source.path) if each.is_dir()]
+        left = folder.inode()
+    seen = []
+    fsync, rename = fs.fsync, fs.rename_noreplace
+    monkeypatch.setattr(fs, "fsync", lambda fd: (seen.append(os.fstat(fd).st_ino), fsync(fd)))
+    monkeypatch.setattr(fs, "rename_noreplace", lambda *how: (seen.append("rename"), rename(*how)))
+    assert sorted(dq("mv", source.path, target.path).lines) == sorted(ids)
+    assert seen == ["rename", "rename", before[target.path], left]
+
+
+#: Runs the command and writes the order of its calls that make durable, or remove, to stderr.
+RECORDED = """
+import os, stat, sys
+from dirqueue.disk import fs
+from dirqueue.__main__ import main
+fsync, unlink, rename = fs.fsync, fs.unlink, fs.rename
+def say(*what):
+    os.write(2, (" ".join(what) + "\\n").encode())
+def flushed(fd):
+    fsync(fd)
+    say("fsync", "file" if fd == 1 else "other", str(os.fstat(fd).st_size))
+def removed(path, **how):
+    if os.path.basename(path)[0].isdigit():  # not a probe of the clock
+        say("unlink", os.path.basename(path))
+    unlink(path, **how)
+fs.fsync, fs.unlink = flushed, removed
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("options", "count"), [([], 1), (["--all"], 2), (["--json"], 1)])
+def test_get_into_a_file_acknowledges_after_the_file_is_on_disk(tmp_path, options, count):
+    """CRASH: `get > file` flushes the body before it removes the message; each of several."""
+    import subprocess
+    import sys
+
+    from support.running import environment
+
+    with Queue(tmp_path / "q") as queue:
+        queue.put(b"first")
+        queue.put(b"second")
+    with open(tmp_path / "file", "wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", RECORDED, "get", tmp_path / "q", *options],
+            env=environment(), stdout=file, stderr=subprocess.PIPE, text=True, check=True, timeout=50,
+        )  # fmt: skip
+    calls = [line.split() for line in done.stderr.splitlines()]
+    order = [call[0] for call in calls if call[:2] == ["fsync", "file"] or call[0] == "unlink"]
+    assert order == ["fsync", "unlink"] * count
+    sizes = [int(call[2]) for call in calls if call[:2] == ["fsync", "file"]]
+    assert sizes[-1] == (tmp_path / "file").stat().st_size
+
+
+# --- many at once ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["cat", "mv"])
+def test_many_ids_are_found_by_one_pass(dq, tmp_path, monkeypatch, verb):
+    """In a batch every search for one id reads all names: the passes do not grow with the ids."""
+    from dirqueue.layouts.native import inspect
+
+    queue = Queue(tmp_path / "q", sync=False)
+    ids = queue.put_many([b"%d" % number for number in range(50)])
+    passes = []
+    entries = inspect.entries
+    monkeypatch.setattr(inspect, "entries", lambda *how: (passes.append(1), entries(*how))[1])
+    words = [tmp_path / "other"] if verb == "mv" else []
+    assert dq(verb, queue.path, *words, *ids).status == 0
+    assert len(passes) <= 2
