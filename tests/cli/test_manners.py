@@ -263,7 +263,7 @@ def test_every_verb_with_a_list_of_arguments_takes_options_among_them(dq, queue,
     )
     handles = [dq("get", queue.path, "--hold").lines[0] for _ in range(2)]
     assert dq("retry", queue.path, handles[0], "--error", "no", handles[1], "--delay", "0").status == 0
-    for id in ids[2:]:
+    for _ in ids[2:]:
         queue.get(timeout=0).reject("no")
     assert sorted(dq("redrive", queue.path, ids[2], "--limit", "5", ids[3]).lines) == ids[2:]
     assert len(dq("stat", queue.path, "--json", tmp_path / "to").lines) == 2
