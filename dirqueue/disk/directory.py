@@ -29,7 +29,7 @@ class Descriptor(int):
     def __del__(self) -> None:
         try:
             fs.close(self)
-        except BaseException:  # noqa: BLE001 - nobody is left to report it to; at exit even `fs` may be gone
+        except BaseException:  # noqa: BLE001, S110 - nobody is left to report it to; at exit even `fs` may be gone
             pass
 
 
@@ -45,6 +45,8 @@ class Directory:
         self.create = create
         #: Whether the format is a peer's: then nothing may lie in the directory but its own names.
         self.foreign = False
+        #: The umask for the directory and what is missing above it; that of the process if None.
+        self.umask: int | None = None
         self.mount: mount.Mount
         self.clock: Clock
         self._lock = threading.RLock()
@@ -128,7 +130,7 @@ class Directory:
         if not self.create:
             raise not_found(self.path)
         try:
-            made = fs.make_directories(self.path)
+            made = fs.make_directories(self.path, self.umask)
         except OSError as error:
             raise access_error(self.path, "make the queue", error) from error
         if not self.reopen():

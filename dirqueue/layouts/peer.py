@@ -35,13 +35,14 @@ class Hint(Protocol):
 
     #: When the first of what is held back may be claimed, in microseconds; NEVER if nothing is.
     soonest: int
+    run: list[str]
 
     def refresh(self) -> None:
         """Look again before the next claim."""
 
 
-class Foreign:
-    """The part of a layout that says no, and the part that is alike in all of them."""
+class Peer:
+    """The part of a layout that refuses, and the part that is alike in all of them."""
 
     name: ClassVar[str]
     lacks: ClassVar[dict[str, str]]
@@ -61,7 +62,10 @@ class Foreign:
     def _renew_in_child(self) -> None:
         # What another thread of the parent was changing may be half done.
         self._lock = threading.RLock()
-        self._cursor.refresh()
+        cursor = getattr(self, "_cursor", None)
+        if cursor is not None:
+            cursor.run = []
+            cursor.refresh()
 
     def wakes_in(self) -> float | None:
         soonest = self._cursor.soonest

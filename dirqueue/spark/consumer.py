@@ -18,7 +18,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import QueueError, access_error
-from dirqueue.layouts.native import Native, pins, staged
+from dirqueue.layouts.native import Native, pins
 from dirqueue.layouts.native.pins import Pins
 from dirqueue.renewer import RENEWER
 from dirqueue.settings import Settings
@@ -76,7 +76,7 @@ def _note(directory: Directory, consumer: str) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise access_error(directory.path, "read the pinned messages of", error) from error
-    except staged.MALFORMED:
+    except names.MALFORMED:
         return {}
     return about if isinstance(about, dict) else {}
 

@@ -20,7 +20,7 @@ from dirqueue.layouts.base import Claim
 from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, take
-from dirqueue.tools.monitor import Look, Monitor
+from dirqueue.tools.monitor import Monitor, Reading
 
 #: Pages that ask within so many seconds share one look at the queues.
 FRESH_SECONDS = 1.0
@@ -40,7 +40,7 @@ class Api:
         self.root = root
         self._monitor = Monitor(root)
         self._lock = threading.Lock()
-        self._looks: list[Look] = []
+        self._looks: list[Reading] = []
         self._looked = 0.0
 
     def close(self) -> None:
@@ -54,13 +54,13 @@ class Api:
             described = [self._described(look) for look in self._look()]
         return {"root": shown(self.root), "queues": described}
 
-    def _look(self) -> list[Look]:
+    def _look(self) -> list[Reading]:
         if not self._looked or time.monotonic() - self._looked >= FRESH_SECONDS:
-            self._looks = self._monitor.look()
+            self._looks = self._monitor.read()
             self._looked = time.monotonic()
         return self._looks
 
-    def _described(self, look: Look) -> dict[str, Any]:
+    def _described(self, look: Reading) -> dict[str, Any]:
         series = self._monitor.series[look.path]
         return look.to_dict() | {
             "queue": shown(look.path),

@@ -126,7 +126,7 @@ def test_a_body_that_cannot_be_an_argument_is_rejected(queue, tmp_path):
         (["--", "{}"], "must not choose"),
         (["no_such_module:f"], "cannot import 'no_such_module'"),
         (["os:no_such_function"], "no function 'no_such_function'"),
-        (["--idle", "soon", "--", "true"], "no duration"),
+        (["--idle", "soon", "--", "true"], "not a duration"),
         ([], "required"),
     ],
 )

@@ -77,3 +77,9 @@ def test_json_bodies_come_back(value):
     """Any JSON value, compact and in UTF-8."""
     codec = codecs.find("json")
     assert codecs.decode(codec, codecs.encode(codec, value), "1") == json.loads(json.dumps(value))
+
+
+def test_only_what_was_purged_can_be_added_up():
+    """Anything else is a mistake of the caller."""
+    assert dirqueue.Purged(new=1) + dirqueue.Purged(new=2) == dirqueue.Purged(new=3)
+    assert dirqueue.Purged().__add__((1,)) is NotImplemented

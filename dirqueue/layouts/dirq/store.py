@@ -1,7 +1,7 @@
 """What the two dirq formats share: the top directory, its intermediate directories, modes, counting.
 
 Layer: layouts.  Touches: the queue's directory and its intermediate directories.
-Invariant: nothing is made but names that dirq itself makes. Raises bare OSError: who calls knows the words for it.
+Invariant: nothing is made but names that dirq itself makes. Raises plain OSError; the layout adds the context.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-from abc import abstractmethod
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
@@ -22,7 +21,7 @@ TRIES = 100
 
 
 class Store:
-    """The files of one dirq queue, by name: `DIRECTORY/ELEMENT`."""
+    """The files of one dirq queue, by name: `DIRECTORY/ELEMENT`; what an element is, the format says."""
 
     def __init__(
         self, directory: Directory, *, sync: bool, digit: str = "", umask: int | None = None
@@ -31,27 +30,43 @@ class Store:
         self.sync = sync
         self.digit = digit or names.digit()
         self.umask = umask
+        directory.umask = umask
+        #: The modes that files and directories are made with. COMPAT: the process's umask applies unless we have our
+        #: own, which is never set for the process: threads share that.
+        self.file_mode = fs.FILE_MODE & ~(umask or 0)
+        self.directory_mode = fs.DIR_MODE & ~(umask or 0)
+        #: The mode that directories have in the end, and whether the process's umask takes bits of it; once known.
+        self._wanted_mode: int | None = None
+        self._widens = True
         #: An empty directory that changed within so many seconds is left alone by purge.
         self.grace = 0.0
 
     def make(self) -> None:
         """Make the queue's directory if it is not there."""
-        if self.umask is None or self.directory.find():
-            self.directory.make()
-            return
         self.directory.make()
-        self._chmod(".", fs.DIR_MODE)
 
-    @abstractmethod
     def count(self) -> int:
         """Return how many elements there are, locked or not."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def token(self, name: str) -> str | None:
+        """Return what tells the lock that is there from any other; None if there is none."""
+        raise NotImplementedError
+
+    def ours(self, name: str, token: str) -> bool:
+        """Return whether that lock is still there."""
+        raise NotImplementedError
+
+    def unlock(self, name: str) -> bool:
+        """Take the lock away. Return False if there was none."""
+        raise NotImplementedError
+
     def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
         """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
 
         Returns how many unfinished elements, locks and directories went.
         """
+        raise NotImplementedError
 
     def directories(self) -> list[str]:
         """Return the intermediate directories, sorted."""
@@ -66,15 +81,24 @@ class Store:
 
     def make_directory(self, name: str) -> None:
         """Make a directory; one that is there is good."""
-        if fs.make_directory(name, self.directory.fd):
-            self._chmod(name, fs.DIR_MODE)
-            if self.sync:
-                self.directory.sync()
+        try:
+            fs.mkdir(name, self.directory_mode, dir_fd=self.directory.fd)
+        except FileExistsError:
+            return
+        self._widen(name)
+        if self.sync:
+            self.directory.sync()
 
-    def _chmod(self, name: str, mode: int) -> None:
-        # The process's umask is nobody's but the process's: threads share it, so ours is applied afterwards.
-        if self.umask is not None:
-            fs.chmod(name, mode & ~self.umask, dir_fd=self.directory.fd)
+    def _widen(self, name: str) -> None:
+        """Let everybody into a new directory whom the queue's own directory lets in, whatever our umask."""
+        fd = self.directory.fd
+        if self._wanted_mode is None:
+            own = fs.fstat(fd).st_mode & 0o777
+            self._wanted_mode = own if self.umask is None else self.directory_mode
+            found = fs.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+            self._widens = bool(self._wanted_mode & ~found)
+        if self._widens:
+            fs.widen(name, self._wanted_mode, fd)
 
     def remove_empty(self, directories: list[str]) -> int:
         """Remove those of the intermediate directories that are empty, never the last; how many went."""
