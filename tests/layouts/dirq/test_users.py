@@ -22,6 +22,10 @@ def path(tmp_path):
         if not mode & 0o001:
             os.chmod(parent, mode | 0o011)
     os.chmod(tmp_path, 0o755)
+    for layout in LAYOUTS:  # import all there is while we may: this tree may be root's own
+        with Queue(tmp_path / layout, layout=layout, sync=False) as queue:
+            queue.put(b"x")
+            drain(queue)
     (tmp_path / "q").mkdir()
     os.chown(tmp_path / "q", 0, GROUP)
     os.chmod(tmp_path / "q", 0o2770)
