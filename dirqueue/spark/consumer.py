@@ -18,7 +18,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import QueueError, access_error
-from dirqueue.layouts.native import Native, pins
+from dirqueue.layouts.native import Native, names, pins
 from dirqueue.layouts.native.pins import Pins
 from dirqueue.renewer import RENEWER
 from dirqueue.settings import Settings
