@@ -140,13 +140,19 @@ def test_a_client_refuses_a_queue_whose_settings_it_does_not_know(
 
 @needs_perl
 def test_perl_and_the_library_exchange_messages(path: str) -> None:
-    """Both ways, flat, delayed, in batches and parts, with the empty body."""
+    """Both ways, flat, delayed, in slices, batches and parts, with the empty body."""
     id = perl("put", path, body=b"from \0 perl\n")
     with Queue(path).get(timeout=0) as message:
         assert (message.id, message.body) == (id, b"from \0 perl\n")
     perl("put", path, "delay=0.01", body=b"")
     with Queue(path).get(timeout=5) as message:
         assert message.body == b""
+    Path(path, "1700000000000000000000000.slice").mkdir()
+    Path(path, "1700000000000000000000000.slice", "1700000000000000123456789").write_bytes(b"in a slice")
+    handle = perl("get", path)
+    assert Path(path, handle).read_bytes() == b"in a slice"
+    perl("ack", path, handle)
+    assert perl("purge", path) == "1"  # the slice
     bodies = [b"%d" % number for number in range(4100)]  # the last ones lie in a part
     Queue(path, sync=False).put_many(bodies)
     client = Perl(path)
