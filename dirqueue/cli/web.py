@@ -12,7 +12,7 @@ from typing import Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import VARIABLE, path_of, verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
 from dirqueue.tools import discover
 

@@ -16,11 +16,11 @@ from urllib.parse import quote
 
 from dirqueue import states
 from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, SettingsError
-from dirqueue.layouts.base import Held
+from dirqueue.layouts.base import Claim
 from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, take
-from dirqueue.tools.monitor import Look, Monitor
+from dirqueue.tools.monitor import Monitor, Reading
 
 #: Pages that ask within so many seconds share one look at the queues.
 FRESH_SECONDS = 1.0
@@ -40,7 +40,7 @@ class Api:
         self.root = root
         self._monitor = Monitor(root)
         self._lock = threading.Lock()
-        self._looks: list[Look] = []
+        self._looks: list[Reading] = []
         self._looked = 0.0
 
     def close(self) -> None:
@@ -54,13 +54,13 @@ class Api:
             described = [self._described(look) for look in self._look()]
         return {"root": shown(self.root), "queues": described}
 
-    def _look(self) -> list[Look]:
+    def _look(self) -> list[Reading]:
         if not self._looked or time.monotonic() - self._looked >= FRESH_SECONDS:
-            self._looks = self._monitor.look()
+            self._looks = self._monitor.read()
             self._looked = time.monotonic()
         return self._looks
 
-    def _described(self, look: Look) -> dict[str, Any]:
+    def _described(self, look: Reading) -> dict[str, Any]:
         series = self._monitor.series[look.path]
         return look.to_dict() | {
             "queue": shown(look.path),
@@ -160,7 +160,7 @@ def _delete(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]]
 def _reject(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]]:
     def bury(message: Message[bytes]) -> None:
         entry = message.entry
-        held = Held(entry.id, entry.place, 0, entry.until, entry.attempts)
+        held = Claim(entry.id, entry.place, 0, entry.until, entry.attempts)
         # The exact name that was seen goes to dead/; LeaseLost if it is not there any more.
         queue.layout.bury(held, "rejected by hand on the web page")
 
