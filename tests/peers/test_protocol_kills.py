@@ -261,18 +261,18 @@ def test_three_clients_share_a_queue_under_kills_and_lose_nothing(path: str) -> 
     queue = Queue(path, lease=1.0, margin=0.2, backoff=0.001)
     together(
         *(
-            threading.Thread(target=by_perl, args=(client, account, seed, 120))
+            threading.Thread(target=by_perl, args=(client, account, seed, 60))
             for seed, client in enumerate(perls)
         ),
-        threading.Thread(target=by_library, args=(queue, account, 7, 60)),
-        threading.Thread(target=by_shell, args=(account, 15)),
+        threading.Thread(target=by_library, args=(queue, account, 7, 40)),
+        threading.Thread(target=by_shell, args=(account, 10)),
     )
     for client in perls:
         client.close()
     drain(queue, account)
     drop_unfinished(path)
     assert account.wrong(history=False) == []
-    assert sum(client.kills for client in perls) >= 30
+    assert sum(client.kills for client in perls) >= 10
     assert any(body.startswith(b"perl") for body in account.acked)
 
 
@@ -287,17 +287,17 @@ def test_history_of_perl_and_the_library_under_kills_is_complete(path: str) -> N
     perls = [Perl(path, f"priority={number}") for number in (1, 9)]
     together(
         *(
-            threading.Thread(target=by_perl, args=(client, account, seed, 120))
+            threading.Thread(target=by_perl, args=(client, account, seed, 60))
             for seed, client in enumerate(perls)
         ),
-        threading.Thread(target=by_library, args=(queue, account, 7, 60)),
+        threading.Thread(target=by_library, args=(queue, account, 7, 40)),
     )
     for client in perls:
         client.close()
     drain(queue, account)
     drop_unfinished(path)
     assert account.wrong(history=True) == []
-    assert sum(client.kills for client in perls) >= 30
+    assert sum(client.kills for client in perls) >= 10
     assert len(queue) == 0
     assert queue.stats().done > 0
     assert account.rejected
