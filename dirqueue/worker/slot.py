@@ -16,7 +16,7 @@ from dirqueue.errors import DirQueueError, Empty, LeaseLost, SettingsError, Unsu
 from dirqueue.lease import Lease
 from dirqueue.worker.events import Event
 from dirqueue.worker.outcome import ACK, REJECT, RELEASE, RETRY, Cancelled, Outcome
-from dirqueue.worker.watchdog import LIMIT, LOST, STOP, Delivery
+from dirqueue.worker.watchdog import LIMIT, STOP, Delivery
 
 if TYPE_CHECKING:
     from dirqueue.worker.run import Run
@@ -129,11 +129,11 @@ def settle(delivery: Delivery, outcome: Outcome, limit: float | None, emit: Call
     elif delivery.cancelled == STOP:
         outcome = Outcome(RELEASE)
     error = outcome.error
-    if delivery.cancelled != LOST and not delivery.lease.ended:
+    if not delivery.lease.ended:  # a lease that was lost has ended too
         error = _commit(delivery.lease, outcome) or error
     if not delivery.report():
         return
-    how = delivery.lease.ended or ("lost" if delivery.cancelled == LOST else "error")
+    how = delivery.lease.ended or "error"
     emit(delivery.event(how, None if how in ("acked", "released") else error))
 
 

@@ -110,6 +110,24 @@ def test_a_lost_lease_cancels_the_handler_in_its_thread(queue):
     assert taken in os.listdir(queue.path)
 
 
+@pytest.mark.parametrize("way", [{"threads": 1}, {"processes": 1}], ids=["thread", "process"])
+def test_lost_delivery_is_never_committed(queue, way):
+    """Whatever the handler did, no verb is tried on a lease that is known to be lost: the event has no error of one."""
+    lost = []
+
+    def handler(message):
+        while True:
+            time.sleep(0.005)
+
+    queue.put(b"slow")
+    thread, told = in_background(Worker(queue, handler, lease=0.6, hooks={"lost": lost.append}, **way))
+    taken = steal(queue)
+    thread.join(40)
+    assert told == [(0, 0, 0, 0, 1)]
+    assert [event.error for event in lost] == [None]
+    assert taken in os.listdir(queue.path)
+
+
 def test_a_handler_that_swallows_the_cancellation_commits_nothing(queue):
     """Neither returning nor raising after the loss changes anything on disk."""
 

@@ -1,6 +1,7 @@
-"""Lanes: many messages at once, until empty, up to a limit, and through trouble."""
+"""Slots: many messages at once, until empty, up to a limit, and through trouble."""
 
 import errno
+import itertools
 import logging
 import os
 import threading
@@ -60,6 +61,26 @@ def test_a_limit_is_never_exceeded(queue, threads):
     queue.put_many([b"x"] * 20)
     assert Worker(queue, lambda message: None, threads=threads, limit=7).run().acked == 7
     assert queue.stats().ready == 13
+
+
+@pytest.mark.parametrize(
+    "error", [dirqueue.Empty("nothing"), OSError(errno.EIO, "no luck")], ids=["empty", "trouble"]
+)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_limit_counts_messages_and_not_looks(queue, monkeypatch, error, threads):
+    """Ten looks that brought nothing leave a limit of two as it is."""
+    monkeypatch.setattr(slot, "FIRST_PAUSE", 0.001)
+    looks = itertools.count()
+
+    class Source:
+        def get(self, *, timeout=None, lease=None):
+            if next(looks) < 9:
+                raise error
+            return queue.get(timeout=timeout, lease=lease)
+
+    queue.put_many([b"x"] * 5)
+    assert Worker(Source(), lambda message: None, threads=threads, limit=2).run().acked == 2
+    assert queue.stats().ready == 3
 
 
 def test_stop_from_another_thread_drains(queue):
