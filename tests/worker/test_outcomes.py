@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import os
 import sys
@@ -283,6 +284,11 @@ def test_handler_that_would_do_nothing_is_refused(queue, handler, way_out):
         Worker(queue, print, hooks={"acked": handler})
 
 
+def _future():
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        return loop.create_future()
+
+
 class _Awaitable:
     def __await__(self):
         yield
@@ -298,12 +304,11 @@ class _Awaitable:
         lambda message: (byte for byte in message.data),
         lambda message: map(print, message.data),
         lambda message: _Awaitable(),
-        lambda message: asyncio.Future(loop=asyncio.new_event_loop()),
+        lambda message: _future(),
         lambda message: concurrent.futures.Future(),
     ],
     ids="coroutine async_generator generator expression map awaitable future concurrent".split(),
 )
-@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
 def test_returned_awaitable_is_a_failure(queue, way, returned):
     """What a handler returned and nobody awaits is counted as a failure, never acknowledged."""
     id = queue.put(b"one")
