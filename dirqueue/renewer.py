@@ -3,8 +3,8 @@
 Layer: mechanisms.  Touches: nothing itself; every change is made by the `renew()` of what is watched.
 Anything with a `renew()` can be watched, a Lease or a consumer's sign of life:
 
-    RENEWER.watch(thing, every)     calls thing.renew() every so many seconds, in a thread
-    RENEWER.forget(thing)           ends that; True if the thing was lost and nobody has been told
+    RENEWER.watch(thing, every)     calls thing.renew() every `every` seconds, in a thread
+    RENEWER.forget(thing)           ends that; returns True if the thing was lost and `lost=` was not given
 
 A renewal that raises LeaseLost ends the watch; `lost=` is called with the error, or else `forget` returns True.
 Unsupported ends it too: what cannot be renewed does not run out. After any other exception `failed=` is called with
@@ -52,7 +52,7 @@ class Renewer:
         self._watches: dict[Renewable, Watch] = {}
         self._due: dict[Renewable, float] = {}
         #: What was found to be lost, until its holder forgets it.
-        self._untold: set[Renewable] = set()
+        self._unreported: set[Renewable] = set()
         self._wakes = 0.0
         self._thread: threading.Thread | None = None
 
@@ -64,7 +64,7 @@ class Renewer:
         lost: Callable[[LeaseLost], object] | None = None,
         failed: Callable[[Exception], object] | None = None,
     ) -> None:
-        """Call `thing.renew()` every so many seconds, the first time after as many, until it is forgotten."""
+        """Call `thing.renew()` every `every` seconds, the first time after as many, until it is forgotten."""
         due = time.monotonic() + every
         with self._changed:
             if self._thread is None:
@@ -82,9 +82,9 @@ class Renewer:
         with self._changed:
             self._due.pop(thing, None)
             self._watches.pop(thing, None)
-            untold = thing in self._untold
-            self._untold.discard(thing)
-            return untold
+            unreported = thing in self._unreported
+            self._unreported.discard(thing)
+            return unreported
 
     def _run(self) -> None:
         while True:
@@ -128,7 +128,7 @@ class Renewer:
             if self._due.pop(thing, None) is None or error.reason != "gone":
                 return
             if watch.lost is None:
-                self._untold.add(thing)
+                self._unreported.add(thing)
         _call(watch.lost, error)
 
 

@@ -1,8 +1,8 @@
 """One slot of a worker: claim, run, commit, again.
 
 Layer: conveniences.
-Invariant: every claim ends in exactly one of acked, retried, dead, released, lost, or in an `error` event that says
-why it could not, and then the lease runs out.
+Invariant: every claim ends in exactly one of acked, retried, dead, released, lost, or in an `error` event with the
+reason, and then the lease runs out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Slot:
             run.wake()
 
     def _turn(self) -> bool:
-        """Handle one message, or find that there is none; whether to go on."""
+        """Handle one message, or find that there is none. Return whether to go on."""
         run = self._run
         if run.stopping or not run.reserve():
             return False
@@ -93,7 +93,7 @@ class Slot:
         return True
 
     def _trouble(self, error: Exception) -> bool:
-        """Wait and try again, but not for ever."""
+        """Wait before the next try, or raise the error when there were too many."""
         self._failures += 1
         if self._failures >= TRIES or isinstance(error, SettingsError):
             raise error
@@ -138,7 +138,8 @@ def settle(delivery: Delivery, outcome: Outcome, limit: float | None, emit: Call
 
 
 def _commit(lease: Lease[Any], outcome: Outcome) -> str | None:
-    """Use the verb, again if the disk refuses; return what is wrong if it stays so."""
+    """Use the verb, again if the disk refuses. Return the error if it keeps refusing."""
+    reason = ""
     for attempt in range(COMMITS):
         try:
             _verb(lease, outcome)
@@ -152,9 +153,9 @@ def _commit(lease: Lease[Any], outcome: Outcome) -> str | None:
         except SettingsError as error:
             outcome = Outcome(RETRY, None, f"{outcome.error or 'failed'} ({error})")
         except (DirQueueError, OSError) as error:
-            told = str(error)
+            reason = str(error)
             time.sleep(COMMIT_PAUSE * 2.0**attempt)
-    return f"could not {outcome.verb}: {told}; the lease runs out and the message comes again"
+    return f"could not {outcome.verb}: {reason}; the lease runs out and the message comes again"
 
 
 def _verb(lease: Lease[Any], outcome: Outcome) -> None:

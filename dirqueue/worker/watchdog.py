@@ -90,7 +90,7 @@ class Delivery:
 
 
 def pause(seconds: float) -> float:
-    """Return how often to renew a lease of so many seconds: at a third of it, less a random part."""
+    """Return how often to renew a lease that was taken for `seconds`: at a third of it, less a random part."""
     return seconds * RENEW_AT * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
 
 

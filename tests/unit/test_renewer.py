@@ -12,7 +12,7 @@ SOON = 0.002
 
 
 class Thing:
-    """Counts its renewals; raises what it is told to, once each."""
+    """Counts its renewals; raises the given errors, once each."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -78,7 +78,7 @@ def test_loss_is_returned_by_forget_once(engine):
     """Whoever gave no `lost` finds out when forgetting; after that nothing is remembered."""
     thing = Thing(gone())
     engine.watch(thing, SOON)
-    wait_until(lambda: thing in engine._untold, "the loss")
+    wait_until(lambda: thing in engine._unreported, "the loss")
     assert engine.forget(thing)
     assert not engine.forget(thing)
     assert thing.renewals == 1
@@ -113,7 +113,7 @@ def test_thing_forgotten_while_it_is_renewed_stays_forgotten(engine):
         assert thing.renewals == 1
         assert not engine._due
         assert not engine._watches
-        assert not engine._untold
+        assert not engine._unreported
         engine._renew(thing)
         assert thing.renewals == 1
 
