@@ -37,7 +37,7 @@ def segfault():
 
 
 @pytest.mark.parametrize(
-    ("death", "told"),
+    ("death", "how"),
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
         (segfault, "was killed by SIGSEGV"),
@@ -45,7 +45,7 @@ def segfault():
     ],
     ids=["sigkill", "segfault", "exit"],
 )
-def test_a_message_that_kills_its_worker_is_dead_after_max_attempts(queue, tmp_path, death, told):
+def test_a_message_that_kills_its_worker_is_dead_after_max_attempts(queue, tmp_path, death, how):
     """It runs max_attempts times and never again, dead/ says what it did, and others are handled meanwhile."""
     runs = tmp_path / "runs"
 
@@ -61,7 +61,7 @@ def test_a_message_that_kills_its_worker_is_dead_after_max_attempts(queue, tmp_p
     assert counts == (1, 2, 1, 0, 0)
     assert runs.read_text() == "xxx"
     (dead,) = queue.peek("dead")
-    assert told in dead.error
+    assert how in dead.error
 
 
 def test_a_message_of_a_killed_worker_is_not_run_again_when_out_of_attempts(queue, tmp_path):
@@ -76,7 +76,7 @@ def test_a_message_of_a_killed_worker_is_not_run_again_when_out_of_attempts(queu
     assert "delivered 3 times and never acknowledged" in dead.error
 
 
-def test_a_child_that_dies_is_replaced_and_said_to_have_died(queue):
+def test_child_that_dies_is_replaced_and_reported(queue):
     """Each death is an event with the pid, and the lane has a new child for the next message."""
     died = []
     queue.put(b"die")
@@ -93,7 +93,7 @@ def test_a_child_that_dies_is_replaced_and_said_to_have_died(queue):
     assert "was killed by SIGKILL" in event.error
 
 
-def test_child_that_was_told_to_die_gets_no_other_message(queue, tmp_path, monkeypatch):
+def test_child_that_is_being_killed_gets_no_other_message(queue, tmp_path, monkeypatch):
     """RACE: the child answers while the order to kill it is on its way; the next message goes to another child."""
     talk, died = processes.InProcess._talk, []
 

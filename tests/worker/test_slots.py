@@ -93,15 +93,15 @@ def test_stop_from_another_thread_drains(queue):
         go.wait(40)
 
     worker = Worker(queue, handler)
-    told = []
-    thread = threading.Thread(target=lambda: told.append(worker.run()))
+    counts = []
+    thread = threading.Thread(target=lambda: counts.append(worker.run()))
     thread.start()
     assert at_work.wait(40)
     worker.stop()
     assert worker.status()["state"] == "stopping"
     go.set()
     thread.join(40)
-    assert told == [(1, 0, 0, 0, 0)]
+    assert counts == [(1, 0, 0, 0, 0)]
     assert queue.stats().ready == 2
 
 
@@ -191,7 +191,7 @@ def test_quoting_leaves_plain_words_alone():
 def test_trouble_that_passes_is_survived(queue, monkeypatch):
     """A queue that cannot be listed for a moment costs error events, no message."""
     monkeypatch.setattr(slot, "FIRST_PAUSE", 0.001)
-    real, failures, told = fs.open, [], []
+    real, failures, errors = fs.open, [], []
 
     def open_(path, flags, *args, **kwargs):
         if path == "." and len(failures) < 3:
@@ -201,14 +201,14 @@ def test_trouble_that_passes_is_survived(queue, monkeypatch):
 
     queue.put(b"x")
     monkeypatch.setattr(fs, "open", open_)
-    worker = Worker(queue, lambda message: None, hooks={"error": told.append})
+    worker = Worker(queue, lambda message: None, hooks={"error": errors.append})
     assert worker.run_until_empty().acked == 1
-    assert len(failures) == len(told) == 3
-    assert "EIO" in told[0].error
+    assert len(failures) == len(errors) == 3
+    assert "EIO" in errors[0].error
 
 
 def test_trouble_that_stays_ends_the_worker_with_that_error(queue, monkeypatch):
-    """The worker does not try for ever, and run() raises what was wrong."""
+    """The worker does not try without end, and run() raises what was wrong."""
     monkeypatch.setattr(slot, "FIRST_PAUSE", 0.001)
     real = fs.open
 
