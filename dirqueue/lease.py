@@ -232,10 +232,11 @@ class Lease(Generic[T]):
 
     def _refusal(self, doing: str) -> LeaseLost:
         claim = self._claim
+        reason: Literal["ended", "forked"] = "ended"
+        text = f"the lease has ended already ({self._ended})"
         if self._generation != PROCESS.generation:
-            text, reason = "it was taken by the parent process before the fork; get your own", "forked"
-        else:
-            text, reason = f"the lease has ended already ({self._ended})", "ended"
+            reason = "forked"
+            text = "it was claimed by the parent process before the fork; get your own"
         return LeaseLost(
             f"cannot {doing} {claim.id}: {text}", message_id=claim.id, token=claim.token, reason=reason
         )

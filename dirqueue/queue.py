@@ -35,7 +35,7 @@ from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
 
 T = TypeVar("T")
-Q = TypeVar("Q", bound="Queue[Any]")
+R = TypeVar("R")
 
 #: A bounded queue is counted again after this part of the room that was found is used up.
 TRUST_ROOM = 4
@@ -429,17 +429,28 @@ class Queue(Consumer[T]):
     # --- cleaning ------------------------------------------------------------------------------------------
 
     def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
-        """Remove what crashes and time left behind; safe beside everything, never needed for correctness."""
-        from dirqueue.purge import purge
+        """Remove what crashes and time left behind; safe beside everything, never needed for correctness.
 
-        return purge(self.layout, progress)
+        One purger at a time: two would do no harm, only the work twice. `busy` says that another one is at it.
+        """
+        from filelock import FileLock, Timeout
+
+        if not self.layout.directory.find():
+            return Purged()
+        try:
+            with FileLock(self.layout.purge_lock(), timeout=0):
+                return self.layout.purge(progress)
+        except Timeout:
+            return Purged(busy=1)
+        except OSError as error:
+            raise self._failed("purge", error) from error
 
     def clear(self) -> int:
-        """Remove the messages kept in done/; how many."""
+        """Remove the messages kept in done/; return their number."""
         return self._remove(("done",))
 
     def flush(self) -> int:
-        """Remove every message in every state, held ones too (their holders get LeaseLost); how many."""
+        """Remove every message in every state, leased ones too (their holders get LeaseLost); return their number."""
         return self._remove(states.VISIBLE)
 
     def _remove(self, states: tuple[str, ...]) -> int:

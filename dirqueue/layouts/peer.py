@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -52,6 +53,9 @@ class Foreign:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
+
+    def __str__(self) -> str:
+        return self.name
 
     def wakes_in(self) -> float | None:
         soonest = self._cursor.soonest
@@ -117,6 +121,14 @@ class Foreign:
             return fs.size_of(place.partition("@")[0], self.directory.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
+
+    def purge_lock(self) -> str:
+        import tempfile
+
+        # COMPAT: other programs delete or count whatever else is in their directories.
+        facts = fs.fstat(self.directory.fd)
+        name = f"dirqueue-{os.getuid()}-{facts.st_dev}-{facts.st_ino}.lock"
+        return os.path.join(tempfile.gettempdir(), name)
 
     def close(self) -> None:
         self.directory.close()

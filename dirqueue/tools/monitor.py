@@ -19,8 +19,7 @@ from dirqueue import states
 from dirqueue.errors import DirQueueError
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
-from dirqueue.sample import LIMIT, Sample, take
-from dirqueue.stats import Stats
+from dirqueue.stats import LIMIT, Sample, Stats, take_sample
 from dirqueue.tools import discover
 from dirqueue.tools.activity import Flow, listen
 
@@ -177,7 +176,7 @@ class Monitor:
             layout = queue.layout.name
             heard = self._heard(path, queue)
             before = time.monotonic()
-            sample = take(queue.layout, limit)
+            sample = take_sample(queue.layout, limit)
         except (DirQueueError, OSError) as error:
             self._seen.pop(path, None)
             return Look(self._name(path), path, layout, at, Stats(), error=str(error))

@@ -37,6 +37,20 @@ def test_errors_survive_pickling_and_copying(error):
         assert getattr(again, "errno", None) == getattr(error, "errno", None)
 
 
+@pytest.mark.parametrize("error", ERRORS, ids=lambda each: type(each).__name__)
+def test_errors_keep_their_notes(error):
+    """What was added on the way up crosses to another process too."""
+    error = copy.copy(error)
+    error.add_note("and then: worse")
+    assert pickle.loads(pickle.dumps(error)).__notes__ == ["and then: worse"]
+
+
+@pytest.mark.parametrize("kind", [errors.QueueError, errors.LeaseLost, errors.SettingsError, errors.Empty])
+def test_errors_take_no_other_fields_than_theirs(kind):
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        kind("text", colour="red")
+
+
 def test_errors_are_what_people_already_catch():
     """Each is its standard parent too, and all have one base."""
     for kind, parent in (

@@ -59,6 +59,9 @@ class Native(Looker):
         if not self._out_of_turn:
             self.put = self._publisher.put  # type: ignore[method-assign]
 
+    def __str__(self) -> str:
+        return self.name
+
     # --- producers -----------------------------------------------------------------------------------------
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
@@ -367,6 +370,10 @@ class Native(Looker):
     def create(self) -> None:
         """Make the directory."""
         self.directory.make()
+
+    def purge_lock(self) -> str:
+        """Return a path in the queue."""
+        return os.path.join(self.directory.path, ".purge.lock")
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""
