@@ -30,7 +30,7 @@ from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Claim, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import Message
-from dirqueue.settings import Settings, check_count, check_priority, check_seconds
+from dirqueue.settings import Settings, StrPath, check_count, check_path, check_priority, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
 
@@ -46,32 +46,21 @@ class Queue(Consumer[T]):
 
     @overload
     def __init__(
-        self: Queue[str],
-        path: str | os.PathLike[str],
-        *,
-        codec: Literal["text"],
-        create: bool = ...,
-        **settings: Any,
+        self: Queue[str], path: StrPath, *, codec: Literal["text"], create: bool = ..., **settings: Any
     ) -> None: ...
     @overload
     def __init__(
-        self: Queue[T], path: str | os.PathLike[str], *, codec: Codec[T], create: bool = ..., **settings: Any
+        self: Queue[T], path: StrPath, *, codec: Codec[T] | type[T], create: bool = ..., **settings: Any
     ) -> None: ...
     @overload
     def __init__(
-        self: Queue[T], path: str | os.PathLike[str], *, codec: type[T], create: bool = ..., **settings: Any
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: Queue[Any], path: str | os.PathLike[str], *, codec: str, create: bool = ..., **settings: Any
+        self: Queue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Any
     ) -> None: ...
     @overload  # last: its settings would take a codec for one of theirs
-    def __init__(
-        self: Queue[bytes], path: str | os.PathLike[str], *, create: bool = ..., **settings: Any
-    ) -> None: ...
+    def __init__(self: Queue[bytes], path: StrPath, *, create: bool = ..., **settings: Any) -> None: ...
 
     def __init__(
-        self, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, create: bool = True, **settings: Any
+        self, path: StrPath, *, codec: Any = codecs.BYTES, create: bool = True, **settings: Any
     ) -> None:
         """Open the queue.
 
@@ -97,9 +86,22 @@ class Queue(Consumer[T]):
         self._lease = float(self.settings.lease)
         self._limited = bool(self.settings.max_size or self.settings.max_messages or self.settings.priorities)
 
+    @overload
     @classmethod
-    def create(cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> Self:
-        """Make a queue with settings that everybody who opens it will get; an error if one with others is there."""
+    def create(cls, path: StrPath, *, codec: Literal["text"], **settings: Any) -> Queue[str]: ...
+    @overload
+    @classmethod
+    def create(cls, path: StrPath, *, codec: Codec[R] | type[R], **settings: Any) -> Queue[R]: ...
+    @overload
+    @classmethod
+    def create(cls, path: StrPath, *, codec: str, **settings: Any) -> Queue[Any]: ...
+    @overload
+    @classmethod
+    def create(cls, path: StrPath, **settings: Any) -> Queue[bytes]: ...
+
+    @classmethod
+    def create(cls, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
+        """Make a queue with settings that whoever opens it will get; SettingsError if it is there with others."""
         where = check_path(path)
         if stored_settings.create(where, settings):
             return cls(where, codec=codec, layout=settings.get("layout", "auto"))
@@ -125,8 +127,22 @@ class Queue(Consumer[T]):
 
     # --- putting -------------------------------------------------------------------------------------------
 
+    @overload
     def put(
-        self, body: T | str, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
+        self: Queue[bytes],
+        body: bytes | str,
+        *,
+        delay: float = ...,
+        priority: int | None = ...,
+        timeout: float | None = ...,
+    ) -> str: ...
+    @overload
+    def put(
+        self, body: T, *, delay: float = ..., priority: int | None = ..., timeout: float | None = ...
+    ) -> str: ...
+
+    def put(
+        self, body: Any, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
     ) -> str:
         """Put one message; it is on disk and visible when this returns its id.
 
@@ -134,24 +150,13 @@ class Queue(Consumer[T]):
             body: bytes or str, or what the codec takes.
             delay: Seconds before anybody may get it.
             priority: 1 is the most urgent; only in a queue created with priorities.
-            timeout: Seconds to wait for room in a queue with max_messages (for ever if None), then Full.
+            timeout: Seconds to wait for room in a queue with max_messages before Full is raised; without limit if None.
         """
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
         if self._limited or delay != 0 or priority is not None or timeout is not None:
-            priority = self._check_put(len(data), delay, priority, timeout)
+            self._check_size(len(data))
+            priority = self._check_put(delay, priority, timeout)
         return self.layout.put(data, delay, priority)
-
-    def _check_put(self, size: int, delay: float, priority: int | None, timeout: float | None) -> int | None:
-        """Check all that a plain put has none of, wait for room, and return the priority."""
-        if 0 < self.settings.max_size < size:
-            raise too_large(size, self.settings.max_size)
-        self._check_delay(delay)
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-        priority = self._check_priority(priority)
-        if self.settings.max_messages:
-            self._wait_for_room(1, timeout)
-        return priority
 
     def put_many(
         self,
@@ -166,23 +171,16 @@ class Queue(Consumer[T]):
             raise SettingsError(
                 f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
             )
-        self._check_delay(delay)
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-        priority = self._check_priority(priority)
+        wanted = 1
         if self.settings.max_messages:
             bodies = list(bodies)
-            if len(bodies) > self.settings.max_messages:
-                raise Full(
-                    f"{len(bodies)} messages never fit into a queue of max_messages={self.settings.max_messages}",
-                    path=self.path,
-                )
-            self._wait_for_room(len(bodies), timeout)
+            wanted = len(bodies)
+        priority = self._check_put(delay, priority, timeout, wanted)
         return self.layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
 
     def put_path(
         self,
-        file: str | os.PathLike[str],
+        file: StrPath,
         *,
         delay: float = 0,
         priority: int | None = None,
@@ -193,27 +191,33 @@ class Queue(Consumer[T]):
 
         With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
         """
-        self._check_delay(delay)
+        path = check_path(file)
+        if link and "link" in self.layout.lacks:
+            refuse(self.layout, "link", "link a file in")
+        priority = self._check_put(delay, priority, timeout)
+        return self.layout.put_path(path, delay=delay, priority=priority, link=link)
+
+    def _encode(self, body: Any) -> bytes:
+        data = codecs.encode(self._codec, body)
+        self._check_size(len(data))
+        return data
+
+    def _check_size(self, size: int) -> None:
+        if 0 < self.settings.max_size < size:
+            raise too_large(size, self.settings.max_size)
+
+    def _check_put(
+        self, delay: float, priority: int | None, timeout: float | None, wanted: int = 1
+    ) -> int | None:
+        """Check the arguments of a put, wait until so many fit, and return the priority."""
+        if check_seconds("delay", delay) and "delay" in self.layout.lacks:
+            refuse(self.layout, "delay", "delay a message")
         if timeout is not None:
             check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
-            self._wait_for_room(1, timeout)
-        if link:
-            if "link" in self.layout.lacks:
-                refuse(self.layout, "link", "link a file in")
-            return self.layout.put_path(check_path(file), delay=delay, priority=priority, link=True)
-        return self.layout.put_path(check_path(file), delay=delay, priority=priority)
-
-    def _encode(self, body: Any) -> bytes:
-        data = codecs.encode(self._codec, body)
-        if 0 < self.settings.max_size < len(data):
-            raise too_large(len(data), self.settings.max_size)
-        return data
-
-    def _check_delay(self, delay: float) -> None:
-        if check_seconds("delay", delay) and "delay" in self.layout.lacks:
-            refuse(self.layout, "delay", "delay a message")
+            self._wait_for_room(wanted, timeout)
+        return priority
 
     def _check_priority(self, priority: int | None) -> int | None:
         if not self.settings.priorities:
@@ -234,6 +238,8 @@ class Queue(Consumer[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
+        if wanted > limit:
+            raise Full(f"{wanted} messages never fit into a queue of max_messages={limit}", path=self.path)
         with Waiter(self.layout, timeout, for_room=True) as waiter:
             while True:
                 free = limit - self.layout.count()
@@ -251,7 +257,7 @@ class Queue(Consumer[T]):
         """Claim the next message.
 
         Args:
-            timeout: Seconds to wait; for ever if None, one look if 0. Then Empty.
+            timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the queue's setting if None.
         """
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
@@ -466,19 +472,6 @@ def too_large(size: int, limit: int) -> MessageTooLarge:
     """Return the error for a body above max_size."""
     text = f"the body has {size} bytes; this queue takes at most max_size={limit}"
     return MessageTooLarge(text, message_id="", size=size, limit=limit)
-
-
-def check_path(path: str | os.PathLike[str]) -> str:
-    """Return a path given from outside as text, if it can be one."""
-    try:
-        text = os.fspath(path)
-    except TypeError:
-        raise SettingsError(f"a path is a str or a pathlib.Path, not {type(path).__name__}") from None
-    if not isinstance(text, str):
-        raise SettingsError(f"a path is text, not {type(text).__name__}: decode it with os.fsdecode()")
-    if not text or "\0" in text:
-        raise SettingsError(f"{text!r:.60} cannot be a path: it is empty or holds a NUL")
-    return text
 
 
 def _age(entry: Any) -> tuple[int, int, str]:

@@ -6,12 +6,14 @@ Invariant: a Settings that exists is valid; every refusal names the setting, the
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 from dirqueue.errors import LayoutError, SettingsError
 
+StrPath = str | os.PathLike[str]
 #: Version of the on-disk format, written to queue.json and checked when it is read.
 FORMAT = 1
 FILE = "queue.json"
@@ -109,6 +111,19 @@ def check_count(name: str, value: object, low: int = 0) -> int:
     """Return a number of things given as an argument; SettingsError if it is invalid."""
     _number(low, whole=True)(name, value)
     return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def check_path(path: StrPath) -> str:
+    """Return a path given as an argument, as text; SettingsError if it is invalid."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise SettingsError(f"a path is a str or a pathlib.Path, not {type(path).__name__}") from None
+    if not isinstance(text, str):
+        raise SettingsError(f"a path is text, not {type(text).__name__}: decode it with os.fsdecode()")
+    if not text or "\0" in text:
+        raise SettingsError(f"{text!r:.60} is not a path: it is empty or holds a NUL")
+    return text
 
 
 def _number(

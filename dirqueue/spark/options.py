@@ -16,7 +16,8 @@ from dirqueue.disk.directory import not_found
 from dirqueue.errors import SettingsError, Unsupported
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import Native
-from dirqueue.queue import Queue, check_path
+from dirqueue.queue import Queue
+from dirqueue.settings import check_path
 
 #: What Spark itself passes along.
 SPARKS_OWN = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
