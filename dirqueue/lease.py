@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
@@ -22,6 +21,7 @@ from dirqueue.disk.identity import PROCESS
 from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, Reject, Release, Retry
 from dirqueue.layouts.base import Claim, Layout
 from dirqueue.message import Entry, Message, instant
+from dirqueue.renewer import RENEWER
 from dirqueue.settings import check_seconds
 
 T = TypeVar("T")
@@ -244,7 +244,8 @@ class Lease(Generic[T]):
     # --- with ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Message[T]:
-        RENEWER.watch(self)
+        self._guard()
+        RENEWER.watch(self, self.seconds * RENEW_AT)
         return self.message
 
     def __exit__(
@@ -320,74 +321,3 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-
-
-class Renewer:
-    """One thread for all leases in `with` blocks: keeps them from running out while the work runs."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: dict[Lease[Any], float] = {}
-        #: Leases that were found to be taken, whose holders do not know it yet.
-        self._untold: set[Lease[Any]] = set()
-        self._wakes = 0.0
-        self._thread: threading.Thread | None = None
-
-    def watch(self, lease: Lease[Any], after: float | None = None) -> None:
-        """Renew the lease in time, until it is forgotten."""
-        lease._guard()  # noqa: SLF001 - its other half
-        when = time.monotonic() + (lease.seconds * RENEW_AT if after is None else after)
-        with self._changed:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="dirqueue-renewer", daemon=True)
-                thread.start()
-                self._thread = thread
-            self._due[lease] = when
-            if when < self._wakes:
-                self._changed.notify()
-
-    def forget(self, lease: Lease[Any]) -> bool:
-        """The block is over: keep nothing of it; whether its holder has to be told that the lease was lost."""
-        with self._changed:
-            self._due.pop(lease, None)
-            untold = lease in self._untold
-            self._untold.discard(lease)
-            return untold
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                now = time.monotonic()
-                due = [lease for lease, when in self._due.items() if when <= now]
-                if not due:
-                    self._wakes = min(self._due.values(), default=now + IDLE_SECONDS)
-                    if not self._changed.wait(self._wakes - now) and not self._due:
-                        self._thread = None  # nothing to do for long: end, and start again when needed
-                        return
-                    continue
-            for lease in due:
-                self._renew(lease)
-
-    def _renew(self, lease: Lease[Any]) -> None:
-        pause = lease.seconds * RENEW_AT
-        try:
-            lease.renew()
-        except LeaseLost as error:
-            return self._lose(lease, error)
-        except Exception:  # noqa: BLE001 - one lease in trouble must not end the renewal of the others
-            pause /= 4  # a full disk, a dead server: there is time to try again
-        with self._changed:
-            if lease in self._due:
-                self._due[lease] = time.monotonic() + pause
-        return None
-
-    def _lose(self, lease: Lease[Any], error: LeaseLost) -> None:
-        """Its holder is told at the end of the block, unless the block ended it itself, or is over."""
-        with self._changed:
-            if self._due.pop(lease, None) is not None and error.reason == "gone":
-                self._untold.add(lease)
-
-
-IDLE_SECONDS = 5.0
-RENEWER = Renewer()
-os.register_at_fork(after_in_child=RENEWER.__init__)  # type: ignore[misc]

@@ -26,13 +26,13 @@ from dirqueue.errors import (
     SettingsError,
     access_error,
 )
-from dirqueue.layouts import open_layout
+from dirqueue.layouts import open_layout, signs
 from dirqueue.layouts.base import Claim, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.settings import Settings, StrPath, check_count, check_path, check_priority, check_seconds
 from dirqueue.stats import Stats, count
-from dirqueue.waiting import Waiter
+from dirqueue.waiting import INTERRUPTS, Waiter, check_interrupt
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -152,6 +152,8 @@ class Queue(Consumer[T]):
             priority: 1 is the most urgent; only in a queue created with priorities.
             timeout: Seconds to wait for room in a queue with max_messages before Full is raised; without limit if None.
         """
+        if INTERRUPTS:
+            check_interrupt()
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
         if self._limited or delay != 0 or priority is not None or timeout is not None:
             self._check_size(len(data))
@@ -167,6 +169,8 @@ class Queue(Consumer[T]):
         timeout: float | None = None,
     ) -> list[str]:
         """Put many messages that become visible all at once, or not at all; return their ids."""
+        if INTERRUPTS:
+            check_interrupt()
         if isinstance(bodies, (str, bytes, bytearray, memoryview)):
             raise SettingsError(
                 f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
@@ -240,7 +244,7 @@ class Queue(Consumer[T]):
         limit = self.settings.max_messages
         if wanted > limit:
             raise Full(f"{wanted} messages never fit into a queue of max_messages={limit}", path=self.path)
-        with Waiter(self.layout, timeout, for_room=True) as waiter:
+        with Waiter((self.layout,), timeout, for_room=True) as waiter:
             while True:
                 free = limit - self.layout.count()
                 if free >= wanted:
@@ -260,6 +264,8 @@ class Queue(Consumer[T]):
             timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the queue's setting if None.
         """
+        if INTERRUPTS:
+            check_interrupt()
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
         if timeout is not None and timeout != 0:
             timeout = check_seconds("timeout", timeout)
@@ -275,7 +281,7 @@ class Queue(Consumer[T]):
                 return lease_
 
     def _wait(self, seconds: float, timeout: float | None) -> Claim | None:
-        with Waiter(self.layout, timeout) as waiter:
+        with Waiter((self.layout,), timeout) as waiter:
             while True:
                 claim = self.layout.claim(seconds) or self._again(seconds)
                 if claim is not None or not waiter.pause():
@@ -443,6 +449,8 @@ class Queue(Consumer[T]):
 
         if not self.layout.directory.find():
             return Purged()
+        if self.layout.name != "null":
+            signs.need_queue(self.layout.directory.path, "purged")
         try:
             with FileLock(self.layout.purge_lock(), timeout=0):
                 return self.layout.purge(progress)

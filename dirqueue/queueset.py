@@ -18,7 +18,7 @@ from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
 from dirqueue.stats import Stats
-from dirqueue.waiting import Waiters
+from dirqueue.waiting import Waiter
 
 ORDERS = ("fair", "given", "time")
 #: For how many seconds the order of the oldest messages is taken for granted.
@@ -97,7 +97,7 @@ class QueueSet(Consumer[Any]):
             timeout = check_seconds("timeout", timeout)
         claimed = self._look(lease)
         if claimed is None and timeout != 0:
-            with Waiters((queue.layout for queue in self._queues), timeout) as waiter:
+            with Waiter((queue.layout for queue in self._queues), timeout) as waiter:
                 while (claimed := self._look(lease)) is None and waiter.pause():
                     pass
         if claimed is None:

@@ -20,7 +20,6 @@ FILE = "queue.json"
 ORDERS = ("fifo", "lifo", "random")
 #: Room for priorities up to 999,999,999 in an id.
 MAX_PRIORITY = 999_999_999
-LAYOUTS = ("auto", "native", "vsqs", "dirq-simple", "dirq-normal", "null")
 
 
 class _Settings(NamedTuple):
@@ -151,6 +150,11 @@ def _choice(allowed: tuple[str, ...]) -> Callable[[str, object], None]:
     return check
 
 
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise SettingsError(f"{name} must be text, not {_shown(value)}")
+
+
 def _flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise SettingsError(f"{name} must be true or false, not {_shown(value)}")
@@ -174,7 +178,7 @@ def _shown(value: object) -> str:
 
 
 _CHECKS: dict[str, Callable[[str, object], object]] = {
-    "layout": _choice(LAYOUTS),
+    "layout": _text,
     "lease": lambda name, value: check_seconds(name, value, above=True),
     "max_attempts": _number(0, whole=True),
     "sync": _flag,

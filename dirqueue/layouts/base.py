@@ -111,6 +111,14 @@ class Layout(Protocol):
         """Return in how many seconds a known delay or lease ends, if any. For whoever waits; costs no call."""
         ...
 
+    def watched(self) -> list[str]:
+        """Return the directories in the queue that producers may be putting to, by the last look. For whoever waits."""
+        ...
+
+    def arrived(self, name: str) -> None:
+        """Take a hint from whoever waited: nothing was there, then this name came."""
+        ...
+
     def ack(self, claim: Claim) -> None:
         """Remove the message, or keep it as done; durable if the queue syncs. Called for every message."""
         ...

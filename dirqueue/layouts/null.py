@@ -11,14 +11,21 @@ from typing import BinaryIO, ClassVar
 
 from dirqueue.disk import fs, identity
 from dirqueue.layouts.base import Claim, Purged, lost
+from dirqueue.layouts.description import Description, IsDirectory
 from dirqueue.layouts.native import names
-from dirqueue.layouts.peer import Foreign, moved_on
+from dirqueue.layouts.peer import Peer, moved_on
 from dirqueue.message import Entry
 
 _NOTHING = "nothing is kept"
+DESCRIPTIONS = (Description("null", "dirqueue.layouts.null", "Null"),)
 
 
-class Null(Foreign):
+def recognise(_name: str, _is_directory: IsDirectory) -> tuple[str, ...]:
+    """Return nothing: this layout leaves no names."""
+    return ()
+
+
+class Null(Peer):
     """A black hole."""
 
     name: ClassVar[str] = "null"

@@ -17,6 +17,7 @@ from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
 from dirqueue.layouts.base import Claim, Layout, refuse
 from dirqueue.message import Entry, Failure
@@ -35,10 +36,14 @@ class Hint(Protocol):
 
     #: When the first of what is held back may be claimed, in microseconds; NEVER if nothing is.
     soonest: int
+    run: list[str]
+
+    def refresh(self) -> None:
+        """Look again before the next claim."""
 
 
-class Foreign:
-    """The part of a layout that says no, and the part that is alike in all of them."""
+class Peer:
+    """The part of a layout that refuses, and the part that is alike in all of them."""
 
     name: ClassVar[str]
     lacks: ClassVar[dict[str, str]]
@@ -49,6 +54,7 @@ class Foreign:
         self.directory = directory
         self.settings = settings
         self._lock = threading.RLock()  # a signal handler may put or get while we do
+        renew_in_child(self._renew_in_child)
         if settings.priorities:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
@@ -57,11 +63,25 @@ class Foreign:
     def __str__(self) -> str:
         return self.name
 
+    def _renew_in_child(self) -> None:
+        # What another thread of the parent was changing may be half done.
+        self._lock = threading.RLock()
+        cursor = getattr(self, "_cursor", None)
+        if cursor is not None:
+            cursor.run = []
+            cursor.refresh()
+
     def wakes_in(self) -> float | None:
         soonest = self._cursor.soonest
         if soonest == NEVER or self.directory.fd < 0:
             return None
         return max(0.0, (soonest - self.directory.clock.now()) / 1_000_000)
+
+    def watched(self) -> list[str]:
+        return []
+
+    def arrived(self, name: str) -> None:
+        pass
 
     def _self(self: Self) -> Layout:
         return cast("Layout", self)

@@ -1,7 +1,9 @@
 """asyncio: the same names, awaited."""
 
 import asyncio
+import contextlib
 import itertools
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -159,6 +161,15 @@ class Gate:
         self._opened.set()
 
 
+def open_paths():
+    """Return the paths of all descriptors of this process."""
+    paths = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            paths.append(os.readlink(f"/proc/self/fd/{number}"))
+    return paths
+
+
 async def some_turns():
     """Let the loop go round: whatever is ready to run, runs."""
     for _ in range(20):
@@ -278,18 +289,21 @@ def test_close_waits_for_calls_and_ends_the_threads(make, monkeypatch):
 
     async def story():
         async with make() as queue:
+            await queue.put(b"x")
             gate = Gate(queue.queue.layout, "put", monkeypatch)
             put = asyncio.create_task(queue.put(b"x"))
             await gate.reach()
+            assert queue.path in open_paths()
             closed = asyncio.create_task(queue.close())
             await some_turns()
             assert not closed.done()
             gate.open()
             await closed
             assert await put
-            lease = await queue.get(timeout=0)
-        assert queue.queue.layout.directory.fd < 0
-        await lease.ack()
+            leases = await queue.get_many(2, timeout=0)
+        assert queue.path not in open_paths()
+        for lease in leases:
+            await lease.ack()
         assert (await queue.stats()).total == 0
         await queue.close()
 

@@ -147,6 +147,7 @@ def test_every_layout_ignores_what_it_does_not_know(make_queue, tmp_path):
     (tmp_path / "queue" / ".hidden").write_bytes(b"foreign")
     assert len(queue) == 1
     assert drain(queue) == [b"x"]
+    queue.put(b"y")  # a directory that holds nothing of a queue is not purged at all
     queue.purge()
     assert (tmp_path / "queue" / "README").exists()
     assert (tmp_path / "queue" / ".hidden").exists()

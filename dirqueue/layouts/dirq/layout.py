@@ -14,6 +14,7 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
 from typing import ClassVar, Protocol
 
 from dirqueue.disk import fs
@@ -22,7 +23,7 @@ from dirqueue.disk.directory import Directory
 from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
-from dirqueue.layouts.peer import LOOKS, Foreign
+from dirqueue.layouts.peer import LOOKS, Peer
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
 
@@ -41,6 +42,8 @@ LACKS = {
 }
 #: What tells a lock from the next, as the two formats say it; with the name it is the handle of a lease.
 _TOKEN = re.compile(r"[0-9]+(-[0-9]+)?")
+#: For how long an element that we may not lock is left alone.
+STEP_OVER_SECONDS = 1.0
 _LIVE = frozenset(("new", "ready", "leased", "foreign"))
 
 
@@ -60,7 +63,7 @@ class Locks(Protocol):
     def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]: ...
 
 
-class DirqLayout(Foreign):
+class DirqLayout(Peer):
     """A layout over the files of one dirq format."""
 
     lacks: ClassVar[dict[str, str]] = LACKS
@@ -89,27 +92,42 @@ class DirqLayout(Foreign):
         now = directory.clock.now()
         shift = 0 if seconds_ == self._lease_seconds else micros(seconds_) - self._lease
         cursor, take = self._cursor, self._take
+        cursor.refused = None
         try:
             for _ in range(LOOKS):
                 try:
                     # RACE: threads share the cursor. What is known they take without its lock: to pop is one step.
-                    name = cursor.run.pop() if now < cursor.expires else self._look_again(now)
+                    name = (
+                        cursor.run.pop() if monotonic() < cursor.snapshot.expires else self._look_again(now)
+                    )
                 except IndexError:
                     name = self._look_again(now)
                 if not name:
-                    return None
-                held = take(name, now, shift)
+                    break
+                try:
+                    held = take(name, now, shift)
+                except PermissionError as error:
+                    self._step_over(name, now, error)
+                    continue
                 if held is not None:
-                    cursor.misses = 0
+                    cursor.snapshot.misses = 0
                     return held
                 with self._lock:
                     cursor.missed()
+            if cursor.refused:
+                raise cursor.refused
         except FileNotFoundError:
             directory.reopen()  # the whole queue was removed; there may be another one at its path by now
             cursor.refresh()
         except OSError as error:
             raise self._failed("claim from", error) from error
         return None
+
+    def _step_over(self, name: str, now: int, error: OSError) -> None:
+        """Leave another user's element alone for a while: those behind it may be ours. Reported if none is."""
+        with self._lock:
+            self._cursor.refused = error
+            self._cursor.not_before(name, now + micros(STEP_OVER_SECONDS))
 
     def _look_again(self, now: int) -> str:
         """Return a name to try, of the next directory or a new look; empty if there is none."""

@@ -21,8 +21,9 @@ from dirqueue.layouts.base import Claim
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.dirq.layout import DirqLayout
+from dirqueue.layouts.dirq.names import OBSOLETE, STAGING
 from dirqueue.layouts.dirq.normal_spares import Spares
-from dirqueue.layouts.dirq.normal_store import OBSOLETE, TEMPORARY, NormalStore
+from dirqueue.layouts.dirq.normal_store import NormalStore
 from dirqueue.layouts.dirq.schema import DEFAULT, Schema
 from dirqueue.layouts.dirq.store import GRACE
 from dirqueue.layouts.peer import moved_on
@@ -165,17 +166,17 @@ class DirqNormal(DirqLayout):
     # --- lookers -------------------------------------------------------------------------------------------
 
     def _is_ours(self, where: str) -> bool:
-        return where in (TEMPORARY, OBSOLETE) or super()._is_ours(where)
+        return where in (STAGING, OBSOLETE) or super()._is_ours(where)
 
     def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
-        volatile = where in (TEMPORARY, OBSOLETE)
+        volatile = where in (STAGING, OBSOLETE)
         for each in found:
             place = f"{where}/{each.name}"
             if not names.ELEMENT.fullmatch(each.name) or not each.is_dir(follow_symlinks=False):
                 yield Entry("", "foreign", place, 0)
             elif not volatile:
                 yield self._seen(place)
-            elif where == TEMPORARY:
+            elif where == STAGING:
                 yield Entry(place, "new", place, names.micros_of(each.name))
 
     def load(self, place: str) -> bytes:
