@@ -1,6 +1,6 @@
 """The queue: what people use.
 
-Layer: public objects.  Everything on disk is done by the layout; here are arguments, waiting and policy.
+Layer: public objects.  The layout does everything on disk; here are arguments, waiting and policy.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from dirqueue.waiting import INTERRUPTS, Waiter, check_interrupt
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: A bounded queue is counted again after this part of the room that was found is used up.
+#: A bounded queue is counted again when one part in so many of the room that was found is used up.
 TRUST_ROOM = 4
 
 
 class Queue(Consumer[T]):
-    """A work queue that is the directory at `path`; made by the first put, or by `Queue.create` with settings."""
+    """A work queue in the directory at `path`, created by the first put, or by `Queue.create` with settings."""
 
     @overload
     def __init__(
@@ -56,7 +56,7 @@ class Queue(Consumer[T]):
     def __init__(
         self: Queue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Any
     ) -> None: ...
-    @overload  # last: its settings would take a codec for one of theirs
+    @overload  # last: its **settings would match a codec too
     def __init__(self: Queue[bytes], path: StrPath, *, create: bool = ..., **settings: Any) -> None: ...
 
     def __init__(
@@ -67,8 +67,9 @@ class Queue(Consumer[T]):
         Args:
             path: The directory.
             codec: How bodies become bytes: "bytes", "text", "json", a dataclass, or an object with encode and decode.
-            create: Whether a put may make the directory; if False it must be there now.
-            settings: See `dirqueue.settings.Settings`; what the queue was created with wins, a conflict is an error.
+            create: Whether a put may create the directory; if False, it must exist now.
+            settings: See `dirqueue.settings.Settings`. Those that the queue was created with hold; giving another value
+                for one of them is a SettingsError.
         """
         self.path = check_path(path)
         self._codec: Codec[Any] = codec if codec is codecs.BYTES else codecs.find(codec)
@@ -101,7 +102,7 @@ class Queue(Consumer[T]):
 
     @classmethod
     def create(cls, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
-        """Make a queue with settings that whoever opens it will get; SettingsError if it is there with others."""
+        """Create a queue with settings that hold for whoever opens it; SettingsError if it exists with others."""
         where = check_path(path)
         if stored_settings.create(where, settings):
             return cls(where, codec=codec, layout=settings.get("layout", "auto"))
@@ -191,9 +192,9 @@ class Queue(Consumer[T]):
         timeout: float | None = None,
         link: bool = False,
     ) -> str:
-        """Move a file of the same filesystem in: no copy, and it is gone from where it was.
+        """Put a file of the same filesystem by moving it: nothing is copied, and it is gone from its old place.
 
-        With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
+        With `link` it stays there too, as a second name of the same bytes, and must not be written to any more.
         """
         path = check_path(file)
         if link and "link" in self.layout.lacks:
@@ -237,7 +238,7 @@ class Queue(Consumer[T]):
         return check_priority(priority)
 
     def _wait_for_room(self, wanted: int, timeout: float | None) -> None:
-        """Wait until so many fit. RACE: others put too, so the limit is kept to within what they put meanwhile."""
+        """Wait until so many fit. RACE: others put too, so the limit may be exceeded by what they put meanwhile."""
         if self._room >= wanted:
             self._room -= wanted
             return
@@ -252,7 +253,8 @@ class Queue(Consumer[T]):
                     return
                 if not waiter.pause():
                     raise Full(
-                        f"{self.path!r} holds max_messages={limit} and no room came in time", path=self.path
+                        f"{self.path!r} holds max_messages={limit} and no room came free in time",
+                        path=self.path,
                     )
 
     # --- getting -------------------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ class Queue(Consumer[T]):
                     return claim
 
     def _again(self, seconds: float) -> Claim | None:
-        """Nothing there: look whether the queue was removed, and another one is at its path by now."""
+        """Nothing was found: claim from the queue that is at the path now, if this one was removed."""
         directory = self.layout.directory
         if directory.fd >= 0 and directory.removed() and directory.reopen():
             return self.layout.claim(seconds)
@@ -312,10 +314,10 @@ class Queue(Consumer[T]):
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
 
     def lease(self, handle: str, seconds: float | None = None) -> Lease[T]:
-        """Take over a lease by its `handle`, from whatever process; LeaseLost if it is not held any more.
+        """Take over a lease by its `handle`, whichever process claimed it; LeaseLost if it is not held any more.
 
         Args:
-            handle: What `Lease.handle` says.
+            handle: The value of `Lease.handle`.
             seconds: How long a renewal without an argument holds it; the queue's setting if None.
         """
         claim = self.layout.hold(handle)
@@ -348,7 +350,7 @@ class Queue(Consumer[T]):
     # --- looking -------------------------------------------------------------------------------------------
 
     def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Message[T]]:
-        """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
+        """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first, without claiming them."""
         states.check(state)
         if limit is not None:
             check_count("limit", limit)
@@ -362,7 +364,7 @@ class Queue(Consumer[T]):
         return (Message(entry, self.layout, self._codec) for entry in chosen)
 
     def message(self, id: str) -> Message[T]:
-        """Return the message of that id in whatever state; MessageNotFound if there is none."""
+        """Return the message of that id, in any state; MessageNotFound if there is none."""
         entry = self.layout.find(self.layout.check_id(id))
         if entry is None:
             raise MessageNotFound(f"there is no message {id} in {self.path!r}", message_id=id)
@@ -376,20 +378,20 @@ class Queue(Consumer[T]):
             raise self._failed("count", error) from error
 
     def __len__(self) -> int:
-        """Messages that are waiting or held."""
+        """Return the number of messages that are waiting or leased."""
         try:
             return self.layout.count()
         except OSError as error:
             raise self._failed("count", error) from error
 
     def __bool__(self) -> bool:
-        """A queue is true, empty or not: `if queue` asks whether there is one."""
+        """Return True, even for an empty queue: `if queue` asks whether there is one."""
         return True
 
     def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
         return error if isinstance(error, QueueError) else access_error(self.path, doing, error)
 
-    # --- the dead -----------------------------------------------------------------------------------------------
+    # --- redriving -----------------------------------------------------------------------------------------
 
     def redrive(
         self,
@@ -400,13 +402,13 @@ class Queue(Consumer[T]):
         dry_run: bool = False,
         progress: Callable[[], None] | None = None,
     ) -> list[str]:
-        """Make dead messages ready again with their attempts reset; return the ids that were.
+        """Make dead messages ready again, with their attempts reset; return their ids.
 
         Args:
             ids: These only (one id or several); all if None.
             match: Only those whose error this regular expression finds.
             limit: At most so many, the oldest first.
-            dry_run: Change nothing, return what would be.
+            dry_run: Change nothing; return the ids of those that would be made ready.
             progress: Called once per message.
         """
         if "dead" in self.layout.lacks:
@@ -443,7 +445,7 @@ class Queue(Consumer[T]):
     def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time left behind; safe beside everything, never needed for correctness.
 
-        One purger at a time: two would do no harm, only the work twice. `busy` says that another one is at it.
+        Only one purger works at a time; while another one does, nothing is done and `busy` is 1.
         """
         from filelock import FileLock, Timeout
 

@@ -26,22 +26,22 @@ LIVE = (*states.LIVE, states.NEW, states.FOREIGN)
 
 
 class Stats(NamedTuple):
-    """One look at a queue."""
+    """The number of messages in each state, and the oldest of them."""
 
     ready: int = 0
     delayed: int = 0
     leased: int = 0
-    #: Of the leased, those whose time is over: anybody may claim them.
+    #: Of the leased, those whose lease is over: any consumer may claim them.
     expired: int = 0
     dead: int = 0
     done: int = 0
     #: Being written, or left behind by a producer that died.
     new: int = 0
-    #: Entries that are not ours; never touched.
+    #: Entries that are not dirqueue's; never touched.
     foreign: int = 0
     #: When the oldest ready message was put.
     oldest_ready: datetime | None = None
-    #: The lease that ends first: when, and who holds it.
+    #: The lease that ends first: when, and its token.
     oldest_lease: datetime | None = None
     oldest_lease_token: str | None = None
     #: When the next delayed message is due.
@@ -49,7 +49,7 @@ class Stats(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Messages that are waiting or held."""
+        """The number of messages that are waiting or leased."""
         return self.ready + self.delayed + self.leased
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Sample(NamedTuple):
     stats: Stats
     #: Whether the counts are an estimate or a lower bound.
     sampled: bool
-    #: What was looked at.
+    #: The entries that were looked at.
     entries: list[Entry]
 
 

@@ -47,7 +47,7 @@ def test_put_get_ack(make):
     run(story())
 
 
-def test_the_ends_of_a_lease(make, needs):
+def test_ends_of_a_lease(make, needs):
     """retry, release, reject, renew and redrive."""
     needs("attempts", "dead", "delay")
 
@@ -89,7 +89,7 @@ def test_many_waiters_wait_together(make, tmp_path):
     run(story())
 
 
-def test_a_cancelled_get_loses_nothing(make, given, tmp_path):
+def test_cancelled_get_loses_nothing(make, given, tmp_path):
     """What a cancelled call had claimed is given back."""
 
     async def story():
@@ -109,7 +109,7 @@ def test_a_cancelled_get_loses_nothing(make, given, tmp_path):
     assert len(Queue(tmp_path / "queue", **given)) == 0
 
 
-def test_a_cancelled_block_releases(make):
+def test_cancelled_block_releases(make):
     """Cancellation is not the message's fault."""
 
     async def story():

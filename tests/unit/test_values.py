@@ -59,7 +59,7 @@ def test_errors_are_what_people_already_catch():
 
 
 @given(attempts=st.integers(1, 10**6), first=st.floats(0, 1e6), longest=st.floats(0, 1e6))
-def test_the_pause_doubles_within_its_bounds(attempts, first, longest):
+def test_pause_doubles_within_its_bounds(attempts, first, longest):
     """Between half and all of min(longest, first * 2 ** (n - 1)), for any number of failures."""
     pause = settings.Settings(backoff=first, max_backoff=longest).pause(attempts)
     expected = min(longest, first * 2.0 ** min(attempts - 1, 62))
@@ -78,9 +78,9 @@ def test_the_pause_doubles_within_its_bounds(attempts, first, longest):
 )  # fmt: skip
 def test_settings_are_written_and_read_as_they_were_given(given_settings):
     """What dumps writes, loads reads; nothing that was not given is in it."""
-    told = settings.loads(settings.dumps(given_settings))
-    assert told == given_settings
-    built = settings.build({}, told)
+    stored = settings.loads(settings.dumps(given_settings))
+    assert stored == given_settings
+    built = settings.build({}, stored)
     assert all(getattr(built, name) == value for name, value in given_settings.items())
 
 
