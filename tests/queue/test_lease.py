@@ -263,6 +263,15 @@ def test_fork_while_a_lease_becomes_shared_hangs_nobody(queue, holder):
         assert in_child(child) == b"x"
 
 
+def test_lock_that_guards_locks_is_free_after_a_fork(queue):
+    """As above, without the fork: what the child does first."""
+    queue.put(b"x")
+    with held_by_a_thread(lease_module.MAKING):
+        lease_module._forked()
+        with queue.get(timeout=0) as message:
+            assert message.body == b"x"
+
+
 def test_lease_ended_by_a_signal_handler_within_a_renewal_does_not_hang(queue):
     """The handler interrupts the thread that holds the lock of the lease."""
     queue.put(b"x")
