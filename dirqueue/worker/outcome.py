@@ -1,4 +1,4 @@
-"""What became of one delivery: the handler's return or exception, as a verb of the lease.
+"""How one delivery ended: the handler's return or exception, as a verb of the lease.
 
 Layer: conveniences.  Pure values: they cross the socket between a worker and its child processes.
 """
@@ -23,8 +23,8 @@ ACK, RETRY, RELEASE, REJECT = "ack", "retry", "release", "reject"
 class Cancelled(BaseException):
     """Raised inside a running handler: its lease was lost, its time is over, or the worker must go now.
 
-    Not an Exception, so that a handler's `except Exception` lets it pass. Whoever swallows it gains nothing: the
-    message is not committed.
+    Not an Exception, so that a handler's `except Exception` lets it pass. A handler that swallows it gains nothing:
+    the message is not committed.
     """
 
 
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 def signal_name(number: int) -> str:
-    """Return a signal as people call it."""
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -52,7 +52,7 @@ def outcome_of(error: BaseException) -> Outcome:
         return Outcome(REJECT, None, str(error.reason))
     if isinstance(error, Release):
         return Outcome(RELEASE)
-    # sys.exit() too: given back uncounted, such a message would come again at once and for ever.
+    # sys.exit() too: given back uncounted, such a message would come again at once, without end.
     return Outcome(RETRY, None, describe(error))
 
 

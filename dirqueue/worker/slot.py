@@ -1,8 +1,8 @@
 """One slot of a worker: claim, run, commit, again.
 
 Layer: conveniences.
-Invariant: every claim ends in exactly one of acked, retried, dead, released, lost, or in an `error` event that says
-why it could not, and then the lease runs out.
+Invariant: every claim ends in exactly one of acked, retried, dead, released, lost, or in an `error` event with the
+reason, and then the lease runs out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dirqueue.errors import DirQueueError, Empty, LeaseLost, SettingsError, Unsu
 from dirqueue.lease import Lease
 from dirqueue.worker.events import Event
 from dirqueue.worker.outcome import ACK, REJECT, RELEASE, RETRY, Cancelled, Outcome
-from dirqueue.worker.watchdog import LIMIT, LOST, STOP, Delivery
+from dirqueue.worker.watchdog import LIMIT, STOP, Delivery
 
 if TYPE_CHECKING:
     from dirqueue.worker.run import Run
@@ -68,7 +68,7 @@ class Slot:
             run.wake()
 
     def _turn(self) -> bool:
-        """Handle one message, or find that there is none; whether to go on."""
+        """Handle one message, or find that there is none. Return whether to go on."""
         run = self._run
         if run.stopping or not run.reserve():
             return False
@@ -93,7 +93,7 @@ class Slot:
         return True
 
     def _trouble(self, error: Exception) -> bool:
-        """Wait and try again, but not for ever."""
+        """Wait before the next try, or raise the error when there were too many."""
         self._failures += 1
         if self._failures >= TRIES or isinstance(error, SettingsError):
             raise error
@@ -129,16 +129,17 @@ def settle(delivery: Delivery, outcome: Outcome, limit: float | None, emit: Call
     elif delivery.cancelled == STOP:
         outcome = Outcome(RELEASE)
     error = outcome.error
-    if delivery.cancelled != LOST and not delivery.lease.ended:
+    if not delivery.lease.ended:  # a lease that was lost has ended too
         error = _commit(delivery.lease, outcome) or error
     if not delivery.report():
         return
-    how = delivery.lease.ended or ("lost" if delivery.cancelled == LOST else "error")
+    how = delivery.lease.ended or "error"
     emit(delivery.event(how, None if how in ("acked", "released") else error))
 
 
 def _commit(lease: Lease[Any], outcome: Outcome) -> str | None:
-    """Use the verb, again if the disk refuses; return what is wrong if it stays so."""
+    """Use the verb, again if the disk refuses. Return the error if it keeps refusing."""
+    reason = ""
     for attempt in range(COMMITS):
         try:
             _verb(lease, outcome)
@@ -152,9 +153,9 @@ def _commit(lease: Lease[Any], outcome: Outcome) -> str | None:
         except SettingsError as error:
             outcome = Outcome(RETRY, None, f"{outcome.error or 'failed'} ({error})")
         except (DirQueueError, OSError) as error:
-            told = str(error)
+            reason = str(error)
             time.sleep(COMMIT_PAUSE * 2.0**attempt)
-    return f"could not {outcome.verb}: {told}; the lease runs out and the message comes again"
+    return f"could not {outcome.verb}: {reason}; the lease runs out and the message comes again"
 
 
 def _verb(lease: Lease[Any], outcome: Outcome) -> None:

@@ -99,15 +99,15 @@ def test_cancellation_waits_for_the_end_of_a_call_into_the_library(patient, tmp_
             raise
 
     patient.put(b"one")
-    told = []
+    counts = []
     worker = Worker(patient, handler, time_limit=0.01, limit=1)
-    thread = threading.Thread(target=lambda: told.append(worker.run()))
+    thread = threading.Thread(target=lambda: counts.append(worker.run()))
     thread.start()
     assert inside.wait(40)
     until(lambda: waiting.INTERRUPTS, "the cancellation to be left for the thread")
     go.set()
     thread.join(40)
-    assert told == [(0, 1, 0, 0, 0)]
+    assert counts == [(0, 1, 0, 0, 0)]
     assert [seen[0].isdigit(), *seen[1:]] == [True, "at the next"]
     assert [bytes(message.data) for message in out.peek()] == [b"whole"]
     out.close()
@@ -135,15 +135,15 @@ def test_cancellation_reaches_a_handler_that_leaves_the_library_for_good(patient
             raise
 
     patient.put(b"one")
-    told = []
+    counts = []
     worker = Worker(patient, handler, time_limit=0.01, limit=1)
-    thread = threading.Thread(target=lambda: told.append(worker.run()))
+    thread = threading.Thread(target=lambda: counts.append(worker.run()))
     thread.start()
     assert inside.wait(40)
     until(lambda: waiting.INTERRUPTS, "the cancellation to be left for the thread")
     go.set()
     thread.join(40)
-    assert told == [(0, 1, 0, 0, 0)]
+    assert counts == [(0, 1, 0, 0, 0)]
     assert seen == ["whole", "stopped"]
     out.close()
 
