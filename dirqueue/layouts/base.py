@@ -117,6 +117,7 @@ class Layout(Protocol):
 
     def arrived(self, name: str) -> None:
         """Take a hint from whoever waited: nothing was there, then this name came."""
+        ...
 
     def ack(self, claim: Claim) -> None:
         """Remove the message, or keep it as done; durable if the queue syncs. Called for every message."""
