@@ -352,3 +352,20 @@ def test_lease_shows_what_a_lease_shows(make):
         await queue.close()
 
     run(story())
+
+
+def test_other_verbs_are_those_of_the_queue(make, needs, tmp_path):
+    """put_path, purge and clear; close without any call before it."""
+    needs("done")
+    (tmp_path / "file").write_bytes(b"x")
+
+    async def story():
+        queue = make(keep_done=True)
+        await queue.put_path(tmp_path / "file")
+        await (await queue.get(timeout=0)).ack()
+        assert (await queue.purge()).busy == 0
+        assert await queue.clear() == 1
+        await queue.close()
+        await queue.close()
+
+    run(story())

@@ -8,6 +8,7 @@ import pytest
 from support.kit import LONG, PATIENCE, SHORT, drain, wait_until
 
 from dirqueue import Empty, QueueAccess, SettingsError
+from dirqueue.consumer import give_back
 
 
 def test_fifo_by_default(queue, needs):
@@ -141,6 +142,19 @@ def test_get_many_that_fails_keeps_nothing(make_queue, monkeypatch, error):
         with pytest.raises((KeyboardInterrupt, QueueAccess)):
             queue.get_many(3, timeout=0)
     assert len(make_queue().get_many(3, timeout=PATIENCE)) == 3
+
+
+def test_give_back_releases_what_it_can(make_queue, needs):
+    """A lease that was lost meanwhile does not keep the others from being released."""
+    needs("fencing")
+    queue = make_queue()
+    for number in range(3):
+        queue.put(f"{number}")
+    leases = queue.get_many(3, timeout=0)
+    make_queue().lease(leases[1].handle).ack()
+    give_back(leases)
+    assert [lease.ended for lease in leases] == ["released", "lost", "released"]
+    assert len(drain(queue)) == 2
 
 
 def test_consume_yields_until_idle(queue):
