@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -58,6 +59,9 @@ class Peer:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
+
+    def __str__(self) -> str:
+        return self.name
 
     def _renew_in_child(self) -> None:
         # What another thread of the parent was changing may be half done.
@@ -137,6 +141,14 @@ class Peer:
             return fs.size_of(place.partition("@")[0], self.directory.fd)
         except OSError as error:
             raise self._unreachable(place, error) from error
+
+    def purge_lock(self) -> str:
+        import tempfile
+
+        # COMPAT: other programs delete or count whatever else is in their directories.
+        facts = fs.fstat(self.directory.fd)
+        name = f"dirqueue-{os.getuid()}-{facts.st_dev}-{facts.st_ino}.lock"
+        return os.path.join(tempfile.gettempdir(), name)
 
     def close(self) -> None:
         self.directory.close()

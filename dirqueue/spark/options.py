@@ -15,7 +15,8 @@ from typing import Any, cast
 from dirqueue.disk.directory import not_found
 from dirqueue.errors import SettingsError, Unsupported
 from dirqueue.layouts.native import Native
-from dirqueue.queue import Queue, check_path
+from dirqueue.queue import Queue
+from dirqueue.settings import check_path
 
 #: Options that Spark itself adds.
 SPARKS_OWN = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))

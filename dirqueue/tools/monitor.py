@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, Self
 from dirqueue import states
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
-from dirqueue.sample import LIMIT, Sample, take
-from dirqueue.stats import Stats
+from dirqueue.stats import LIMIT, Sample, Stats, take_sample
 from dirqueue.tools import discover
 from dirqueue.tools.activity import Activity, watch
 
@@ -179,7 +178,7 @@ class Monitor:
             layout = queue.layout.name
             reported = self._reported(path, queue)
             before = time.monotonic()
-            sample = take(queue.layout, limit)
+            sample = take_sample(queue.layout, limit)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
             self._seen.pop(path, None)
             text = str(error) or type(error).__name__

@@ -21,10 +21,11 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
 from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.errors import MessageNotFound
+from dirqueue.lease import Outcome
 from dirqueue.message import Entry, Failure, Message
 from dirqueue.worker.events import Event
 from dirqueue.worker.forkserver import ForkServer
-from dirqueue.worker.outcome import RETRY, Cancelled, Outcome, call, signal_name
+from dirqueue.worker.outcome import Cancelled, call, signal_name
 from dirqueue.worker.watchdog import Delivery
 
 _LENGTH = struct.Struct("!Q")
@@ -131,7 +132,7 @@ class InProcess:
         self._deaths += 1
         text = f"worker process {pid} {how_it_ended(status)} while it handled the message"
         self._emit(Event("died", delivery.lease.path, delivery.id, delivery.attempts, error=text, pid=pid))
-        return Outcome(RETRY, None, text)
+        return Outcome("retry", None, text)
 
     def cancel(self, delivery: Delivery) -> bool:
         """Kill the child if it is at this delivery: nothing less stops any handler. Return False if it is not."""

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dirqueue.codecs import Codec
-from dirqueue.lease import Lease
+from dirqueue.lease import Lease, Outcome
 from dirqueue.worker.events import Event, Events, key_values
 from dirqueue.worker.forkserver import ForkServer
-from dirqueue.worker.outcome import RELEASE, Outcome
 from dirqueue.worker.processes import InProcess, serve
 from dirqueue.worker.slot import SHORT_PAUSE, Call, Slot, settle
 from dirqueue.worker.systemd import Notifier
@@ -237,12 +236,12 @@ class Run:
             select.select([self._woken], [], [], SHORT_PAUSE)
         for delivery in self.watchdog.running():
             delivery.cancel(STOP)
-            settle(delivery, Outcome(RELEASE), self.plan.time_limit, self.emit)
+            settle(delivery, Outcome("release"), self.plan.time_limit, self.emit)
 
     def _give_up(self, delivery: Delivery) -> None:
         """Take the message from a handler that did not stop at its time limit, so that others may try."""
         self.emit(delivery.event("stuck", "the handler cannot be stopped; use processes"))
-        settle(delivery, Outcome(RELEASE), self.plan.time_limit, self.emit)
+        settle(delivery, Outcome("release"), self.plan.time_limit, self.emit)
 
     # --- signals -------------------------------------------------------------------------------------------
 

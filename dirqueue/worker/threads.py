@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dirqueue.lease import Outcome
 from dirqueue.waiting import INTERRUPTS
-from dirqueue.worker.outcome import Cancelled, Outcome, call
+from dirqueue.worker.outcome import Cancelled, call
 from dirqueue.worker.watchdog import Delivery
 
 

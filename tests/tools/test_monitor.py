@@ -13,7 +13,7 @@ from support.commandline import clean_env, dq, start
 from support.patience import until
 
 import dirqueue
-from dirqueue.sample import take
+from dirqueue.stats import take_sample
 from dirqueue.tools import activity
 from dirqueue.tools import monitor as monitor_
 from dirqueue.tools.monitor import Monitor, sparkline
@@ -188,7 +188,7 @@ def test_a_deep_queue_is_sampled_at_a_bounded_cost_and_says_so(tmp_path, monkeyp
             yield entry
 
     monkeypatch.setattr(fs, "listing", listing)
-    sample = take(queue.layout, 1000)
+    sample = take_sample(queue.layout, 1000)
     assert sample.sampled
     assert sample.stats.ready == 10_000
     assert len(read) < 2000
@@ -200,7 +200,7 @@ def test_a_flat_queue_beyond_the_limit_is_a_lower_bound_and_says_so(tmp_path):
     queue = dirqueue.Queue(tmp_path / "flat", sync=False)
     for _ in range(50):
         queue.put(b"x")
-    sample = take(queue.layout, 20)
+    sample = take_sample(queue.layout, 20)
     assert sample.sampled
     assert sample.stats.ready == 20
 
@@ -213,7 +213,7 @@ def test_what_is_not_a_message_is_foreign(tmp_path):
     (tmp_path / "q" / "notes.txt").touch()
     (tmp_path / "q" / f"{int(id) + 2}").mkdir()
     (tmp_path / "q" / f"{int(id) + 3}.batch").touch()
-    stats = take(queue.layout).stats
+    stats = take_sample(queue.layout).stats
     assert (stats.ready, stats.foreign) == (1, 4)
     assert stats == queue.stats()
 

@@ -134,7 +134,7 @@ def test_failed_renewal_is_reported_and_tried_again_sooner(engine):
 
 def test_thing_that_cannot_be_renewed_is_forgotten(engine):
     """A layout whose claims do not run out is not asked again."""
-    thing = Thing(Unsupported("no"))
+    thing = Thing(Unsupported("no", path="p"))
     engine.watch(thing, SOON)
     wait_until(lambda: thing not in engine._watches, "the end of the watch")
     assert not engine.forget(thing)

@@ -67,6 +67,9 @@ class Native(Looker):
         # What another thread of the parent was changing may be half done.
         self._lock, self._cursor = threading.RLock(), Cursor(self.directory, self.settings)
 
+    def __str__(self) -> str:
+        return self.name
+
     # --- producers -----------------------------------------------------------------------------------------
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
@@ -404,6 +407,10 @@ class Native(Looker):
     def create(self) -> None:
         """Make the directory."""
         self.directory.make()
+
+    def purge_lock(self) -> str:
+        """Return a path in the queue."""
+        return os.path.join(self.directory.path, ".purge.lock")
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""

@@ -1,13 +1,14 @@
-"""Every branch on an errno in leases and purge, each reached by the fault that it is for."""
+"""Leases and purges that meet an error: each branch is reached by the fault that it is for."""
 
 import errno
 import os
 
 import pytest
+from filelock import FileLock
 from support.failing import HARD, before, failing, names, of
 from support.kit import LONG, wait_until
 
-from dirqueue import LeaseLost, MessageNotFound, Queue, QueueAccess, lease
+from dirqueue import LeaseLost, MessageNotFound, Purged, Queue, QueueAccess, QueueNotFound, lease
 from dirqueue.disk import fs
 from dirqueue.disk.identity import PROCESS
 
@@ -21,19 +22,20 @@ def queue(tmp_path):
 # --- leases -------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_says_what_it_is(queue):
-    """Held, it tells until when; ended, how."""
+def test_lease_shows_its_end(queue):
+    """While it is held, until when; then, how it ended."""
     queue.put(b"x")
     held = queue.get(timeout=0)
     assert held.until.isoformat() in repr(held)
     assert held.path == queue.path
+    assert held.message.token == held.token
     assert held.codec.decode(b"x") == b"x"
     held.ack()
     assert repr(held) == f"<Lease {held.message.id} acked>"
 
 
 @pytest.mark.parametrize("verb", ["ack", "renew", "retry", "release", "reject"])
-def test_a_lease_of_the_parent_is_refused_after_a_fork(queue, monkeypatch, verb):
+def test_lease_of_the_parent_is_refused_after_a_fork(queue, monkeypatch, verb):
     """Whatever the child tries; and the parent's lease stays good."""
     queue.put(b"x")
     held = queue.get(timeout=0)
@@ -46,7 +48,7 @@ def test_a_lease_of_the_parent_is_refused_after_a_fork(queue, monkeypatch, verb)
 
 
 @pytest.mark.parametrize("verb", ["ack", "renew", "retry", "release", "reject"])
-def test_a_lease_ends_through_a_queue_object_that_was_closed(queue, verb):
+def test_lease_ends_after_its_queue_object_was_closed(queue, verb):
     """The directory is opened again."""
     queue.put(b"x")
     held = queue.get(timeout=0)
@@ -54,7 +56,20 @@ def test_a_lease_ends_through_a_queue_object_that_was_closed(queue, verb):
     getattr(held, verb)()
 
 
-def test_a_block_that_failed_and_cannot_give_back_says_both(queue):
+def test_lease_of_a_queue_that_was_removed_is_not_ended_elsewhere(queue):
+    """Its object was closed meanwhile, so that there is no descriptor left to find the message by."""
+    queue.put(b"x" * 2 * fs.CHUNK)
+    held = queue.get(timeout=0)
+    queue.close()
+    os.rename(queue.path, queue.path + ".old")
+    for use in (held.release, held.message.open):
+        with pytest.raises(QueueNotFound):
+            use()
+    os.rename(queue.path + ".old", queue.path)
+    held.ack()
+
+
+def test_block_that_failed_and_cannot_retry_reports_both(queue):
     """The first exception is raised, the second one is noted in it."""
     queue.put(b"x")
     held = queue.get(timeout=0)
@@ -67,7 +82,7 @@ def test_a_block_that_failed_and_cannot_give_back_says_both(queue):
     assert "and then: cannot retry" in caught.value.__notes__[0]
 
 
-def test_a_body_is_found_through_one_renewal(queue):
+def test_body_is_found_through_one_renewal(queue):
     """Renewed between the look at the name and the opening of the file: the new name is used."""
     queue.put(b"x" * (2 * fs.CHUNK))
     held = queue.get(timeout=0)
@@ -75,7 +90,7 @@ def test_a_body_is_found_through_one_renewal(queue):
         assert len(held.message.body) == 2 * fs.CHUNK
 
 
-def test_a_body_that_is_renewed_again_and_again_is_looked_for_so_often_and_no_more(queue):
+def test_body_that_is_renewed_again_and_again_is_looked_for_a_bounded_number_of_times(queue):
     """Each look finds the name gone and another in its place: the last look's error is raised."""
     queue.put(b"x" * (2 * fs.CHUNK))
     held = queue.get(timeout=0)
@@ -91,7 +106,7 @@ def test_a_body_that_is_renewed_again_and_again_is_looked_for_so_often_and_no_mo
     assert len(set(looks)) == lease.RENAMED + 1
 
 
-def test_an_ack_beside_the_first_renewal_uses_the_new_name(queue):
+def test_ack_beside_the_first_renewal_uses_the_new_name(queue):
     """Renewed by another thread between the look at the lease and the unlink: acknowledged under its new name."""
     queue.put(b"x")
     held = queue.get(timeout=0)
@@ -101,7 +116,7 @@ def test_an_ack_beside_the_first_renewal_uses_the_new_name(queue):
     assert len(queue) == 0
 
 
-def test_a_renewal_in_trouble_is_tried_again_soon(queue):
+def test_renewal_that_failed_is_tried_again_soon(queue):
     """A full disk or a dead server ends neither the lease nor the renewal of the others."""
     queue.put(b"x")
     held = queue.get(timeout=0)
@@ -117,7 +132,7 @@ def test_a_renewal_in_trouble_is_tried_again_soon(queue):
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_purge_that_fails_says_so(queue, code):
+def test_purge_that_fails_is_queue_access(queue, code):
     """The listing fails: one clear error with its errno."""
     queue.put(b"x")
     with failing("scandir", code), pytest.raises(QueueAccess) as caught:
@@ -126,17 +141,14 @@ def test_a_purge_that_fails_says_so(queue, code):
     assert queue.purge().busy == 0
 
 
-def test_a_second_purger_says_that_there_is_one(tmp_path, queue):
-    """And does nothing."""
+def test_purge_beside_another_one_is_busy_and_does_nothing(queue):
     queue.put(b"x")
-    other = Queue(queue.path, sync=False)
-    found = []
-    with before("scandir", lambda: found.append(other.purge())):
-        queue.purge()
-    assert found[0].busy == 1
+    with FileLock(queue.layout.purge_lock()):
+        assert queue.purge() == Purged(busy=1)
+    assert queue.purge() == Purged()
 
 
-def test_there_is_nothing_to_purge_where_there_is_no_queue(queue):
+def test_purge_of_a_missing_queue_does_nothing(queue):
     """Nor is one made."""
     assert queue.purge() == type(queue.purge())()
     assert not os.path.exists(queue.path)
