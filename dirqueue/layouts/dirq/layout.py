@@ -92,14 +92,13 @@ class DirqLayout(Peer):
         now = directory.clock.now()
         shift = 0 if seconds_ == self._lease_seconds else micros(seconds_) - self._lease
         cursor, take = self._cursor, self._take
+        snapshot = cursor.snapshot
         cursor.refused = None
         try:
             for _ in range(LOOKS):
                 try:
                     # RACE: threads share the cursor. What is known they take without its lock: to pop is one step.
-                    name = (
-                        cursor.run.pop() if monotonic() < cursor.snapshot.expires else self._look_again(now)
-                    )
+                    name = cursor.run.pop() if monotonic() < snapshot.expires else self._look_again(now)
                 except IndexError:
                     name = self._look_again(now)
                 if not name:
@@ -110,7 +109,7 @@ class DirqLayout(Peer):
                     self._step_over(name, now, error)
                     continue
                 if held is not None:
-                    cursor.snapshot.misses = 0
+                    snapshot.misses = 0
                     return held
                 with self._lock:
                     cursor.missed()
@@ -150,7 +149,8 @@ class DirqLayout(Peer):
 
     def ack(self, held: Held) -> None:
         locks, name = self._locks, held.id
-        self._open()
+        if self.directory.fd < 0:
+            self.directory.need()
         try:
             if not locks.ours(name, held.token) or not locks.remove(name):
                 raise lost(held, "ack")
