@@ -321,7 +321,7 @@ class Vsqs(Peer):
     def find(self, id: str) -> Entry | None:
         if not self.directory.find():
             return None
-        # COST: most are ready, and known by one call; a listing for each of many ids would be quadratic.
+        # Most are ready, and one call finds those: a listing for each of many ids would be quadratic.
         try:
             if fs.is_file(id, self.directory.fd):
                 return Entry(id, "ready", id, micros_of(id))

@@ -183,3 +183,46 @@ def test_an_element_of_many_pieces_that_goes_while_it_is_read_is_not_ours(made):
     gone = before("open", lambda: shutil.rmtree(os.path.join(queue.path, name)), when=of("/header"))
     with gone, pytest.raises(Empty):
         again(queue).get(timeout=0)
+
+
+def test_claim_of_an_old_element_that_is_removed_meanwhile_finds_nothing(simple):
+    """Between the look at its age and the touch that comes before the lock."""
+    (name,) = [name for name in tree(simple) if len(name) == 23]
+    age(simple, name)
+    with before("utime", lambda: os.unlink(os.path.join(simple.path, name))), pytest.raises(Empty):
+        again(simple).get(timeout=0)
+    assert [each for each in tree(simple) if "." in each] == []
+
+
+@pytest.mark.parametrize("code", names(HARD))
+def test_claim_whose_touch_fails_gives_the_lock_back(simple, code):
+    """A lock with a wrong time would be purged under us, so it is not kept."""
+    (name,) = [name for name in tree(simple) if len(name) == 23]
+    when = of(f"{name}.lck")
+    with failing("utime", code, when=when, times=2), pytest.raises(QueueAccess) as caught:
+        again(simple).get(timeout=0, lease=LONG / 2)
+    assert caught.value.errno == code
+    assert not os.path.exists(os.path.join(simple.path, f"{name}.lck"))
+
+
+def test_claim_whose_lock_is_taken_away_before_its_touch_finds_nothing(simple):
+    """A purge with a clock of its own came between the two."""
+    (name,) = [name for name in tree(simple) if len(name) == 23]
+    lock = os.path.join(simple.path, f"{name}.lck")
+    with before("utime", lambda: os.unlink(lock), when=of(".lck")):
+        assert simple.layout.store.lock(name) is None
+    assert simple.layout.store.lock(name) is not None
+
+
+def test_claim_steps_over_a_directory_that_may_not_be_listed(made, monkeypatch):
+    """What is in the next one is delivered; the error comes when nothing else is there."""
+    queue = made("dirq-simple", granularity=1)
+    for second in range(2):
+        monkeypatch.setattr("time.time", lambda now=1_700_000_000.0 + second: now)
+        queue.put(b"%d" % second)
+    first = queue.layout.store.directories()[0]
+    with failing("open", errno.EACCES, when=of(first), times=9):
+        assert again(queue).get(timeout=0).message.body == b"1"
+        with pytest.raises(QueueAccess):
+            again(queue).get(timeout=0)
+    assert drain(again(queue)) == [b"0"]

@@ -19,7 +19,9 @@ from dirqueue import (
     QueueError,
     SettingsError,
 )
+from dirqueue.disk.directory import Directory
 from dirqueue.layouts.dirq import store as dirq_store
+from dirqueue.layouts.dirq.store import Store
 
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
@@ -216,3 +218,26 @@ def test_bodies_of_many_pieces(made, tmp_path):
         {"body": "eQ=="},
     ]
     wait_until(lambda: len(queue) == 2)
+
+
+def test_put_whose_unfinished_file_is_purged_is_written_again(simple):
+    """As often as that may be chance, and no more."""
+    with failing("link", errno.ENOENT, times=2):
+        simple.put(b"two")
+    with failing("link", errno.ENOENT, times=10_000), pytest.raises(QueueAccess):
+        simple.put(b"three")
+    assert drain(again(simple)) == [b"one", b"two"]
+
+
+def test_store_without_a_format_has_no_elements(tmp_path):
+    """What an element is, only the two formats know."""
+    store = Store(Directory(str(tmp_path / "q")), sync=False)
+    for act in (
+        store.count,
+        lambda: store.token("x"),
+        lambda: store.ours("x", "1"),
+        lambda: store.unlock("x"),
+        lambda: store.purge(0, 0),
+    ):
+        with pytest.raises(NotImplementedError):
+            act()

@@ -98,3 +98,11 @@ def test_a_lock_that_goes_the_moment_it_is_made_is_not_ours(normal):
     """Broken by somebody whose clock is wrong."""
     with failing("stat", errno.ENOENT, when=of("/locked"), times=3), pytest.raises(Empty):
         again(normal).get(timeout=0)
+
+
+def test_live_lock_of_an_element_that_is_removed_meanwhile_is_not_put_back(simple):
+    """Its holder removed the element while we looked at the lock."""
+    name = again(simple).get(timeout=0).message.id
+    with failing("link", errno.ENOENT):
+        assert simple.layout.store.break_lock(name, 0) is None
+    assert [each for each in tree(simple) if "." in each] == []

@@ -6,9 +6,11 @@ import time
 
 import pytest
 from support.failing import HARD, before, failing, names, of
+from support.kit import replaced
 from support.vsqs_queues import listed
 
 from dirqueue import (
+    InvalidId,
     LeaseLost,
     MessageNotFound,
     Purged,
@@ -16,6 +18,7 @@ from dirqueue import (
     QueueError,
     QueueNotFound,
 )
+from dirqueue.disk import fs
 
 
 @pytest.mark.parametrize("code", names(HARD))
@@ -109,3 +112,18 @@ def test_what_the_format_has_no_place_for_is_refused(queue, make):
         queue.layout.cancel(entry)
     assert queue.layout.leased_at(entry) is None
     assert queue.layout.failure(entry) is None
+
+
+def test_find_needs_no_listing_for_a_message_that_is_ready(queue):
+    """To find many of them one by one is not quadratic; one in flight is looked for, and an error is an error."""
+    (id,) = listed(queue)
+    with replaced(fs, scandir=lambda *_: pytest.fail("listed")):
+        assert queue.layout.find(id).state == "ready"
+    lease = queue.get(timeout=0)
+    assert queue.layout.find(id).state == "leased"
+    with failing("stat", errno.EIO), pytest.raises(QueueAccess):
+        queue.layout.find(id)
+    lease.ack()
+    assert queue.layout.find(id) is None
+    with pytest.raises(InvalidId, match="16 or 13 digits"):
+        queue.message("x")
