@@ -1,11 +1,11 @@
 """What the two dirq layouts have in common: claims, their ends, looking, cleaning.
 
 Layer: layouts.  Touches: see simple_store.py and normal_store.py.
-Invariant: an element is removed only by who locked it and finds its lock as it left it.
+Invariant: an element is removed only by the consumer that locked it and finds its lock unchanged.
 Crash: a lock is left, which others honour until its time plus the queue's `lease` is over.
 
-A lock of dirq says when it was taken, not when it ends: how long it is honoured is up to whoever looks. Here that
-is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for longer or shorter moves the lock's time.
+A lock of dirq says when it was taken, not when it ends: how long it is honoured is decided by whoever looks. Here that
+is the setting `lease` (600 s by default, as in dirq); a claim for longer or shorter moves the lock's time.
 """
 
 from __future__ import annotations
@@ -236,15 +236,15 @@ class DirqLayout(Peer):
         if found is None:
             yield Entry("", "foreign", where, 0)
         else:
-            yield from self._told(where, found)
+            yield from self._entries_of(where, found)
 
     def _is_ours(self, where: str) -> bool:
-        """Whether a name in the queue's directory is one of the format's."""
+        """Return whether a name in the queue's directory is one of the format's."""
         return names.DIRECTORY.fullmatch(where) is not None
 
     @abstractmethod
-    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
-        """Yield what the names in one of the format's directories say."""
+    def _entries_of(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
+        """Yield the entries of one of the format's directories, as their names describe them."""
 
     def _seen(self, name: str) -> Entry:
         """Return an element as it is now, locked or not."""

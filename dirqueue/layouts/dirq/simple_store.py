@@ -8,8 +8,8 @@ Invariant: a visible element is complete; no name is ever overwritten; a lock is
 that no purge of any implementation takes a fresh lock for a stale one.
 Crash: leaves ELEMENT.tmp, or a lock that is honoured until it is stale; never half an element.
 
-The time of the file is the time of the lock. It also tells one holder from the next, as well as that can be told
-where nothing of ours may be written down: the holder remembers it and looks again before it removes anything.
+The time of the file is the time of the lock. It is also all that distinguishes one holder from the next, since
+nothing else may be written down: the holder remembers it and looks again before it removes anything.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dirqueue.disk.directory import Directory
 from dirqueue.layouts.dirq.names import ELEMENT, LOCK, TEMPORARY, element, elements, folder, nanos_of
 from dirqueue.layouts.dirq.store import TRIES, Store, taken
 
-#: A time with this fraction of a second was written by somebody who tried to lock and may have failed: whoever
-#: holds the lock still holds it. Microseconds, because some filesystems keep no more.
+#: A time with this fraction of a second was written by a consumer that tried to lock and may have failed: the
+#: holder of the lock still holds it. Microseconds, because some filesystems keep no more.
 TRYING_NS = 123_456_000
 SECOND_NS = 1_000_000_000
 #: An element younger than this is not touched before it is locked, only after: such a touch may be as old itself.
@@ -168,8 +168,8 @@ class SimpleStore(Store):
         """Lock an element that looks like this; return the time of the lock.
 
         COST: unless asked to, an element is not touched that was put within YOUNG_NS and that nobody touched since: a
-        claim then takes 8 calls and not 9 with its read and ack (tests/project/test_layout_calls.py). So two who lock
-        it within that time of its put, the first of whom lost its lock, are not told apart.
+        claim then takes 8 calls and not 9 with its read and ack (tests/project/test_layout_calls.py). Two
+        consumers that lock it within that time of its put, the first having lost its lock, cannot be distinguished.
         """
         lock, time_ns, fd = name + LOCK, facts.st_mtime_ns, self.directory.fd
         if facts.st_mode & KIND != FILE or (facts.st_nlink > 1 and fs.exists(lock, fd)):
@@ -248,8 +248,8 @@ class SimpleStore(Store):
     def break_lock(self, name: str, limit_ns: int) -> str | None:
         """Take a stale lock away; return the name that it has now, or None if it was not stale after all.
 
-        RACE: between our look and our hand the holder may unlock and somebody else lock anew. So the lock is first
-        renamed to a name of ours, which only one can do, and looked at again there; a live one is put back.
+        RACE: after we looked the holder may unlock and another consumer lock anew. So the lock is first renamed to a
+        new name, which only one can do, and looked at again there; a live one is put back.
         """
         directory = self.directory
         spare = f"{name[:9]}{element(self.digit)}{TEMPORARY}"
@@ -261,7 +261,7 @@ class SimpleStore(Store):
         if facts.st_mtime_ns < limit_ns:
             return spare
         try:
-            # Not by a rename: onto another name of the same file that does nothing, and says that it did.
+            # Not by a rename: onto another name of the same file it does nothing and reports success.
             fd = directory.fd
             fs.link(name, name + LOCK, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError):
@@ -314,8 +314,8 @@ class SimpleStore(Store):
             fs.unlink(name, dir_fd=fd)
         except FileNotFoundError:
             return False
-        # CRASH: a lock without an element is left, and purged when it is stale. The other order would let somebody
-        # else lock the element between the two.
+        # CRASH: a lock without an element is left, and purged when it is stale. The other order would let another
+        # consumer lock the element between the two.
         try:
             fs.unlink(name + LOCK, dir_fd=fd)
         except OSError:

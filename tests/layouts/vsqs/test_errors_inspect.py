@@ -22,7 +22,7 @@ from dirqueue.disk import fs
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_looker_is_told_what_fails(queue, code):
+def test_inspection_that_fails_raises(queue, code):
     """Reading, opening, measuring, removing; gone is gone."""
     (message,) = queue.peek()
     acts = {
@@ -51,7 +51,7 @@ def test_a_looker_is_told_what_fails(queue, code):
 
 
 @pytest.mark.parametrize("code", names((errno.ENOENT, *HARD)))
-def test_a_queue_that_cannot_be_listed_is_told(queue, code):
+def test_listing_that_fails_raises(queue, code):
     """With its errno and its path; one that is gone is gone."""
     told = QueueNotFound if code == errno.ENOENT else QueueAccess
     with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(told) as caught:
@@ -59,7 +59,7 @@ def test_a_queue_that_cannot_be_listed_is_told(queue, code):
     assert code in (errno.ENOENT, caught.value.errno)
 
 
-def test_nothing_of_a_queue_that_is_not_there(make):
+def test_missing_queue_is_empty(make):
     """Neither found nor counted nor purged; a closed queue opens again."""
     queue = make()
     layout = queue.layout
@@ -95,7 +95,7 @@ def test_purge_takes_unfinished_messages_by_age_alone(make):
     assert queue.layout.purge() == Purged()
 
 
-def test_what_the_format_has_no_place_for_is_refused(queue, make):
+def test_unsupported_call_is_refused(queue, make):
     """Each with the reason."""
     lease = queue.get(timeout=0)
     (entry,) = queue.layout.entries(("leased",))
