@@ -12,7 +12,7 @@ from typing import Any
 from dirqueue import layouts
 from dirqueue.cli import output
 from dirqueue.cli.arguments import path_of, seconds, verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.cli.queues import named
 
 

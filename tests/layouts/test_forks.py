@@ -7,7 +7,6 @@ from support.kit import FORK, PATIENCE, drain, replaced
 
 from dirqueue import Queue
 from dirqueue.disk import fs
-from dirqueue.layouts import peer
 
 LISTING = {"vsqs": "scandir", "dirq-simple": "listdir", "dirq-normal": "listdir"}
 
@@ -57,7 +56,8 @@ def test_locks_and_snapshots_are_made_anew_after_a_fork(tmp_path):
     queue.get(timeout=0)
     lock = queue.layout._lock
     assert queue.layout._cursor.run
-    peer._after_fork()
+    queue.layout._renew_in_child()
+    null.layout._renew_in_child()
     assert queue.layout._lock is not lock
     assert not queue.layout._cursor.run
     assert null.layout._lock is not lock

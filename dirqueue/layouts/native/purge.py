@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dirqueue import states
-from dirqueue.disk import fs, identity
+from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
@@ -42,6 +42,9 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
         return Purged()
     # What is committed is shown before anything stale is removed.
     staged.roll_forward(layout.directory)
+    layout.directory.clock.now()
+    if not layout.directory.clock.plausible:
+        return Purged()
     purger = _Purger(layout, progress or (lambda: None))
     total = purger.folder("") + purger.spark()
     settings = layout.settings
@@ -75,8 +78,7 @@ class _Purger:
         notes: dict[str, str] = {}
         tried: set[str] = set()
         inner: list[Name] = []
-        with fs.entries(prefix or ".", self._fd) as listed:
-            seen = [None if _plain(found) else found for found in listed]
+        seen = [None if _plain(found) else found for found in fs.listing(prefix or ".", self._fd)]
         for found in filter(None, seen):
             self._progress()
             name = names.parse(found.name)
@@ -122,18 +124,9 @@ class _Purger:
         if name.kind != STAGING:
             try:
                 return self.folder(path + "/")
-            except (FileNotFoundError, NotADirectoryError):
-                return Purged()
-        if self._aged(name.id) and self._old_tree(path):
-            # RACE: a slow writer may be about to show it. What is taken away first is never shown in part.
-            taken = f"{identity.new_id()}.{STAGING}"
-            try:
-                fs.move(path, taken, self._fd)
-            except FileNotFoundError:
-                return Purged()
-            fs.remove_tree(taken, self._fd)
-            return Purged(new=1)
-        return Purged()
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                return Purged()  # RACE: it was emptied and removed; or it is another user's
+        return Purged(new=staged.remove_staging(self._layout.directory, self._layout.settings, path))
 
     def spark(self) -> Purged:
         """Give back what lost consumers pinned, and remove unfinished records of batches."""
@@ -147,7 +140,10 @@ class _Purger:
         id, _, kind = path.rpartition("/")[2].partition(".")
         if kind == SLICE and self._now < names.micros_of(id) + micros(2 * SLICE_SECONDS):
             return Purged()
-        removed = fs.remove_directory(path, self._fd)
+        try:
+            removed = fs.remove_directory(path, self._fd)
+        except PermissionError:
+            return Purged()  # another user's
         if removed and "/" in path:
             return Purged(directories=1) + self._empty(path.rpartition("/")[0])
         return Purged(directories=removed)
@@ -179,7 +175,7 @@ class _Purger:
                     gone += fs.discard(path, self._fd)
                 else:
                     kept.add(name.id)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return Purged()
         return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
 
@@ -199,7 +195,7 @@ class _Purger:
     def _facts(self, path: str) -> os.stat_result | None:
         try:
             return fs.stat(path, dir_fd=self._fd, follow_symlinks=False)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return None
 
     def _aged(self, id: str) -> bool:
@@ -209,17 +205,6 @@ class _Purger:
         """By its own time too: the id's is the producer's clock, this is the server's."""
         facts = self._facts(path)
         return facts is not None and facts.st_mtime * 1_000_000 + self._stale < self._now
-
-    def _old_tree(self, path: str) -> bool:
-        """Whether nothing was written for long in a staging directory or one of its parts."""
-        try:
-            parts = [
-                path,
-                *(f"{path}/{e.name}" for e in fs.listing(path, self._fd) if e.is_dir(follow_symlinks=False)),
-            ]
-        except FileNotFoundError:
-            return False
-        return all(self._old(each) for each in parts)
 
 
 def _plain(found: os.DirEntry[str]) -> bool:

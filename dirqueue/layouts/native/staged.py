@@ -1,15 +1,17 @@
 """Batches that several writers fill, that one rename shows, and that an identity makes unrepeatable.
 
-    STAGING.batch.new/ID.part/...   what the writers of one job write; each part is one attempt's alone
-    BATCH.batch.new/ID.part/...     the parts that won, moved here by the one who commits
+    STAGING.batch.new/ID.part/...   what the writers of one job write; each part belongs to one attempt
+    BATCH.batch.new/ID.part/...     the parts that won, moved here by the committer
+    BATCH.batch.new/ID.new          the record of an identity, about to be published
     .spark/txn/APP/VERSION          this version is committed: a small file that names its batch
 
 Layer: layouts.  Touches: the names above, and BATCH.batch.
-Invariant: with an identity the commit point is the record, without one it is the rename to BATCH.batch. A late
-writer can reach STAGING only, so nothing it does is ever seen; and it cannot make STAGING, so that nothing it does
-comes back after commit or abort took STAGING away.
-Crash: before the commit point nothing is visible and purge removes the staging; between the record and the rename
-whoever comes next (a repeated write, a purge) does the rename.
+Invariant: with an identity the commit point is the record, without one it is the rename to BATCH.batch. A staging
+directory that a record names is shown, never removed; and a record is published out of its staging directory, so
+that none can name a directory that was removed before. A late writer can reach STAGING only, so nothing it does is
+ever seen; and it cannot make STAGING, so that nothing it does comes back after commit or abort took STAGING away.
+Crash: before the commit point nothing is visible and the staging is removed when it is stale; between the record and
+the rename whoever comes next (a repeated write, a purge, a consumer) does the rename.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ import errno
 import hashlib
 import json
 import re
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dirqueue.disk import fs, identity
@@ -28,11 +29,10 @@ from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.identity import new_id, new_token
 from dirqueue.errors import QueueError, SettingsError, access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import BATCH, PART, STAGING
-from dirqueue.layouts.native.publish import SETTLE_SECONDS, SLICE_SIZE
+from dirqueue.layouts.native.names import BATCH, MALFORMED, NEW, PART, SPARK, STAGING
+from dirqueue.layouts.native.publish import SLICE_SIZE, settle
 from dirqueue.settings import Settings
 
-SPARK = ".spark"
 RECORDS = f"{SPARK}/txn"
 #: Versions kept for each application; whatever is not newer than the newest counts as written.
 KEEP = 10
@@ -54,13 +54,28 @@ def begin(directory: Directory, staging: str | None = None) -> str:
     directory.make()
     try:
         try:
-            fs.make_directory(f"{staging}.{STAGING}", directory.fd)
+            fs.make_inner(f"{staging}.{STAGING}", directory.fd)
         except FileNotFoundError:
             directory.remake()  # RACE: somebody removed the queue
-            fs.make_directory(f"{staging}.{STAGING}", directory.fd)
+            fs.make_inner(f"{staging}.{STAGING}", directory.fd)
     except OSError as error:
         raise access_error(directory.path, "put to", error) from error
     return staging
+
+
+def touch(directory: Directory, staging: str) -> None:
+    """Keep a staging directory from becoming stale: for a job whose writers have nothing to write for a while.
+
+    Raises:
+        QueueError: the directory is gone: the job is over, or it was left alone for the queue's `stale` seconds.
+    """
+    directory.need()
+    try:
+        fs.utime(f"{names.check_id(staging)}.{STAGING}", dir_fd=directory.fd)
+    except FileNotFoundError:
+        raise _vanished(directory, staging) from None
+    except OSError as error:
+        raise access_error(directory.path, "put to", error) from error
 
 
 class Writer:
@@ -125,7 +140,7 @@ class Writer:
             del self._open[priority]
         name = f"{lead}{new_id()}.{PART}"
         part = f"{self._staging}/{name}"
-        fs.mkdir(part, fs.DIR_MODE, dir_fd=directory.fd)
+        fs.make_inner(part, directory.fd)
         self.parts.append(name)
         held = self._open[priority] = (part, fs.open(part, fs.DIRECTORY, dir_fd=directory.fd), SLICE_SIZE)
         return held
@@ -164,16 +179,6 @@ class Writer:
             fs.close(self._open.popitem()[1][1])
 
 
-def settle(directory: Directory, written: Iterable[tuple[str, int]]) -> None:
-    """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    for name, size in written:
-        while fs.served_size(name, directory.fd) != size:
-            if time.monotonic() > deadline:
-                raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
-            time.sleep(0.01)
-
-
 def commit(
     directory: Directory,
     settings: Settings,
@@ -199,7 +204,7 @@ def _commit(
         abort(directory, staging)
         return False
     batch = _assemble(directory, settings, staging, parts) if parts else ""
-    if identity is not None and not _record(directory, identity, batch):
+    if identity is not None and not _record(directory, identity, batch, staging):
         # RACE: another committer of the same version was faster; its batch is the one.
         fs.remove_tree(f"{batch}.{STAGING}", directory.fd)
         roll_forward(directory, _key(identity.app))
@@ -212,7 +217,7 @@ def _commit(
         except FileNotFoundError:
             if identity is None:
                 raise _vanished(directory, staging) from None
-            # RACE: somebody rolled it forward, and it may be consumed already.
+            # RACE: somebody rolled it forward, and it may be consumed already: what a record names is not removed.
         if settings.sync:
             directory.sync()
     abort(directory, staging)
@@ -229,7 +234,7 @@ def _assemble(directory: Directory, settings: Settings, staging: str, parts: Seq
     urgent = min(names.priority_of(each.id) or 0 for each in found if each is not None)
     batch = f"{urgent or ''}{new_id()}"
     new = f"{batch}.{STAGING}"
-    fs.mkdir(new, fs.DIR_MODE, dir_fd=directory.fd)
+    fs.make_inner(new, directory.fd)
     try:
         for part in parts:
             fs.move(f"{names.check_id(staging)}.{STAGING}/{part}", f"{new}/{part}", directory.fd)
@@ -310,22 +315,25 @@ def _versions(directory: Directory, key: str) -> list[int]:
     return sorted(int(name) for name in found if _VERSION.fullmatch(name))
 
 
-def _record(directory: Directory, identity: Identity, batch: str) -> bool:
-    """Write down that the version is committed; False if somebody else has."""
-    key = _key(identity.app)
-    folder = f"{RECORDS}/{key}"
+def _record(directory: Directory, identity: Identity, batch: str, staging: str) -> bool:
+    """Write down that the version is committed; return False if somebody else has."""
+    folder = f"{RECORDS}/{_key(identity.app)}"
     for each in (SPARK, RECORDS, folder):
-        if fs.make_directory(each, directory.fd):
+        if fs.make_inner(each, directory.fd):
             directory.sync(each.rpartition("/")[0] or ".")
     text = {"app": identity.app, "version": identity.version, "batch": batch, "by": new_token()}
     data = json.dumps(text).encode()
-    new = f"{folder}/{new_id()}.new"
-    fs.create(new, data, directory.fd, sync=True)
-    if directory.mount.closes_late:
-        settle(directory, [(new, len(data))])
+    # RACE: published out of the directory that it names, so that it fails if that was removed as stale (this process
+    # may have been stopped for that long); from then on nobody removes it.
+    new = f"{f'{batch}.{STAGING}' if batch else folder}/{new_id()}.{NEW}"
     name = f"{folder}/{identity.version}"
     try:
+        fs.create(new, data, directory.fd, sync=True)
+        if directory.mount.closes_late:
+            settle(directory, [(new, len(data))])
         _claim_name(directory, new, name)
+    except FileNotFoundError:
+        raise _vanished(directory, staging) from None
     except OSError as error:
         # COMPAT: HDFS answers EIO when the target of a rename is there.
         if error.errno != errno.EEXIST and not (error.errno == errno.EIO and fs.exists(name, directory.fd)):
@@ -351,25 +359,35 @@ def _claim_name(directory: Directory, new: str, name: str) -> None:
 
 
 def roll_forward(directory: Directory, key: str | None = None) -> int:
-    """Show every batch that is committed and not visible yet; how many there were."""
-    if key is None:
-        try:
-            keys = [entry.name for entry in fs.listing(RECORDS, directory.fd)]
-        except FileNotFoundError:
-            return 0
-        return sum(roll_forward(directory, each) for each in keys)
-    return sum(_show(directory, key, version) for version in _versions(directory, key))
+    """Show every batch that is committed and not visible yet; return how many there were."""
+    keys = _applications(directory) if key is None else [key]
+    return sum(_show(directory, each, version) for each in keys for version in _versions(directory, each))
+
+
+def _applications(directory: Directory) -> list[str]:
+    """Return the directories of all applications that have records."""
+    try:
+        return [entry.name for entry in fs.listing(RECORDS, directory.fd)]
+    except FileNotFoundError:
+        return []
+
+
+def _batch(directory: Directory, key: str, version: int) -> str:
+    """Return the batch that a record names; empty if it names none, is gone, or is not as we write them."""
+    try:
+        return names.check_id(json.loads(fs.read_file(f"{RECORDS}/{key}/{version}", directory.fd))["batch"])
+    except (FileNotFoundError, *MALFORMED):
+        return ""
 
 
 def _show(directory: Directory, key: str, version: int) -> bool:
+    batch = _batch(directory, key, version)
+    if not batch:
+        return False
     try:
-        batch = json.loads(fs.read_file(f"{RECORDS}/{key}/{version}", directory.fd))["batch"]
-        if not batch:
-            return False
-        names.check_id(batch)
-        fs.rename(f"{batch}.{STAGING}", f"{batch}.{BATCH}", src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return False  # shown long ago; or a record that somebody else's hand was in
+        fs.rename_in(f"{batch}.{STAGING}", f"{batch}.{BATCH}", directory.fd)
+    except FileNotFoundError:
+        return False  # shown long ago
     directory.sync()
     return True
 
@@ -381,16 +399,77 @@ def _prune(directory: Directory, key: str) -> None:
         fs.discard(f"{RECORDS}/{key}/{version}", directory.fd)
 
 
+# --- what crashes leave ------------------------------------------------------------------------------------
+
+
+def stale_staging(directory: Directory, settings: Settings, place: str) -> bool:
+    """Return whether a staging directory may be removed.
+
+    It may when nobody wrote to it, or to one of its parts, for the queue's `stale` seconds by the id's clock and by the
+    server's, and no record names it.
+    """
+    try:
+        return _untouched(directory, settings, place) and not _committed(directory, place)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False  # RACE: shown or removed meanwhile; or it is another user's
+
+
+def remove_staging(directory: Directory, settings: Settings, place: str) -> bool:
+    """Remove a staging directory if it is stale, or show it if a record names it. Return whether it was removed.
+
+    RACE: a slow writer may be about to show it, so it is renamed away first and never shown in part; a slow committer
+    may have published its record just before that, and then it is shown after all.
+    """
+    taken = f"{new_id()}.{STAGING}"
+    try:
+        if not _untouched(directory, settings, place):
+            return False
+        if _committed(directory, place):
+            roll_forward(directory)
+            return False
+        fs.move(place, taken, directory.fd)
+        if _committed(directory, place):
+            fs.move(taken, f"{_id_of(place)}.{BATCH}", directory.fd)
+            directory.sync()
+            return False
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
+    fs.remove_tree(taken, directory.fd)
+    return True
+
+
+def _untouched(directory: Directory, settings: Settings, place: str) -> bool:
+    oldest = directory.clock.now() - micros(settings.stale)
+    if names.micros_of(_id_of(place)) >= oldest:
+        return False
+    parts = [each.name for each in fs.listing(place, directory.fd) if each.is_dir(follow_symlinks=False)]
+    times = [fs.mtime_of(each, directory.fd) for each in (place, *(f"{place}/{part}" for part in parts))]
+    return max(times) * 1_000_000 < oldest
+
+
+def _committed(directory: Directory, place: str) -> bool:
+    """Return whether a record names the batch in this staging directory."""
+    batch = _id_of(place)
+    return any(
+        _batch(directory, key, version) == batch
+        for key in _applications(directory)
+        for version in _versions(directory, key)
+    )
+
+
+def _id_of(place: str) -> str:
+    return place.rpartition("/")[2].partition(".")[0]
+
+
 def clean(directory: Directory, oldest: float) -> int:
-    """Remove unfinished records last touched before that time (seconds since the epoch); how many."""
+    """Remove unfinished records last touched before that time (seconds since the epoch); return how many."""
     gone = 0
     try:
-        keys = [entry.name for entry in fs.listing(RECORDS, directory.fd)]
-        for key in keys:
+        for key in _applications(directory):
             for entry in list(fs.listing(f"{RECORDS}/{key}", directory.fd)):
                 parsed = names.parse(entry.name)
                 path = f"{RECORDS}/{key}/{entry.name}"
-                if parsed and parsed.kind == names.NEW and fs.mtime_of(path, directory.fd) < oldest:
+                if parsed and parsed.kind == NEW and fs.mtime_of(path, directory.fd) < oldest:
                     gone += fs.discard(path, directory.fd)
     except (FileNotFoundError, NotADirectoryError):
         pass

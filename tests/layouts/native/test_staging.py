@@ -1,0 +1,189 @@
+"""Staging directories: what a record names is shown, what a live writer fills stays, what is stale goes."""
+
+import os
+import time
+
+import pytest
+from support.failing import before, of
+from support.kit import drain, wait_until
+from support.stopping import killed_before, stopped_before
+
+from dirqueue import Queue, QueueError
+from dirqueue.layouts.native import staged
+from dirqueue.layouts.native.staged import Identity
+
+BODIES = [b"1", b"2", b"3"]
+
+
+def shown(src, dst, **_):
+    return dst.endswith(".batch")
+
+
+def stagings(path):
+    return [name for name in os.listdir(path) if name.endswith(".batch.new")]
+
+
+def commit(path, version=1, **settings):
+    """Write and commit one batch with an identity, as a job does."""
+    queue = Queue(path, **settings)
+    directory = queue.layout.directory
+    staging = staged.begin(directory)
+    writer = staged.Writer(directory, queue.settings, staging)
+    writer.add(BODIES)
+    return staged.commit(directory, queue.settings, staging, writer.finish(), Identity("app", version))
+
+
+def age(path):
+    """Make a staging directory and its parts look untouched for an hour."""
+    old = time.time() - 3600
+    for name, _, _ in os.walk(path):
+        os.utime(name, (old, old))
+
+
+@pytest.fixture
+def committed(queue_dir):
+    """Give a queue whose committer was killed after the record, before the rename that shows the batch."""
+    Queue(queue_dir).layout.create()
+    killed_before("rename", lambda: commit(queue_dir), when=shown)
+    assert len(stagings(queue_dir)) == 2, "what the writers staged, and the batch"
+    return queue_dir
+
+
+def test_a_committed_batch_is_shown_by_a_consumer(committed):
+    """Its get comes upon a stale staging directory that a record names."""
+    queue = Queue(committed, stale=0.0)
+    got = []
+    wait_until(lambda: got.extend(drain(queue)) or len(got) == 3, "the committed messages")
+    assert got == BODIES
+    assert commit(committed) is False, "written before"
+
+
+def test_a_committed_batch_is_shown_by_purge(committed):
+    """Nothing of it is removed."""
+    queue = Queue(committed, stale=0.0)
+    queue.purge()
+    assert drain(queue) == BODIES
+
+
+def test_a_committed_batch_is_shown_by_a_repeated_write(committed):
+    """The job comes again, learns that it was written, and the batch is there."""
+    assert commit(committed) is False
+    assert drain(Queue(committed)) == BODIES
+
+
+def test_a_committed_batch_is_not_stale(committed):
+    """However old it is: whoever wants to remove it has to ask this."""
+    queue = Queue(committed, stale=0.0)
+    queue.layout.directory.need()
+    (batch,) = [name for name in stagings(committed) if not staged_by_writers(committed / name)]
+    for name in stagings(committed):
+        age(committed / name)
+        wanted = name != batch
+        assert staged.stale_staging(queue.layout.directory, queue.settings, name) is wanted
+    assert staged.remove_staging(queue.layout.directory, queue.settings, batch) is False
+    assert drain(queue) == BODIES
+
+
+def staged_by_writers(path):
+    """Return whether the parts were moved out of it."""
+    return not os.listdir(path)
+
+
+def test_a_committer_stopped_for_longer_than_stale_before_its_record_fails(queue_dir):
+    """Its batch was removed meanwhile: no record is left, so that the job can write it again."""
+    queue = Queue(queue_dir, stale=0.0)
+    queue.layout.create()
+    with stopped_before("link", lambda: commit(queue_dir)) as go_on:
+        wait_until(lambda: drain(queue) == [] and not stagings(queue_dir), "the staging directories going")
+        assert isinstance(go_on(), QueueError)
+    assert len(queue) == 0
+    assert commit(queue_dir) is True
+    assert drain(queue) == BODIES
+
+
+def test_a_committer_stopped_for_longer_than_stale_after_its_record_succeeds(queue_dir):
+    """Consumers show and consume the batch meanwhile."""
+    queue = Queue(queue_dir, stale=0.0)
+    queue.layout.create()
+    got = []
+    with stopped_before("rename", lambda: commit(queue_dir), when=shown) as go_on:
+        wait_until(lambda: got.extend(drain(queue)) or len(got) == 3, "the committed messages")
+        assert go_on() is True
+    assert got == BODIES
+    assert drain(queue) == []
+
+
+def test_a_record_published_while_its_batch_is_removed_is_honoured(queue_dir):
+    """The remover has looked for records and is about to rename the directory away: it is shown after all."""
+    Queue(queue_dir).layout.create()
+    with stopped_before("link", lambda: commit(queue_dir, sync=False)) as go_on:
+        queue = Queue(queue_dir, stale=0.0)
+        directory, settings = queue.layout.directory, queue.settings
+        directory.need()
+        (batch,) = [name for name in stagings(queue_dir) if not staged_by_writers(queue_dir / name)]
+        age(queue_dir / batch)
+        taken = lambda src, dst, **_: src == batch and dst.endswith(".new")  # noqa: E731
+        results = []
+        with before("rename", lambda: results.append(go_on()), when=taken):
+            # The committer publishes its record and shows the batch, or the remover does.
+            assert staged.remove_staging(directory, settings, batch) is False
+        assert results == [True]
+    assert drain(queue) == BODIES
+
+
+def test_a_record_published_just_before_its_batch_is_renamed_away_is_honoured(queue_dir):
+    """The committer is stopped again before it shows the batch: the remover does."""
+    Queue(queue_dir).layout.create()
+    with stopped_before("rename", lambda: commit(queue_dir), when=shown) as go_on:
+        queue = Queue(queue_dir, stale=0.0)
+        directory, settings = queue.layout.directory, queue.settings
+        directory.need()
+        (batch,) = [name for name in stagings(queue_dir) if not staged_by_writers(queue_dir / name)]
+        age(queue_dir / batch)
+        record = queue_dir / ".spark" / "txn" / "app" / "1"
+        os.rename(record, queue_dir / "hidden")  # as it was when the remover looked
+        back = lambda: os.rename(queue_dir / "hidden", record)  # noqa: E731
+        with before("rename", back, when=of(batch)):
+            assert staged.remove_staging(directory, settings, batch) is False
+        assert go_on() is True
+    assert drain(queue) == BODIES
+
+
+def test_a_staging_directory_with_a_part_that_is_being_written_stays(queue_dir):
+    """Its own time is old, that of its part is not."""
+    queue = Queue(queue_dir, stale=600.0)
+    queue.layout.create()
+    staging = "1700000000000000000000001.batch.new"
+    os.makedirs(queue_dir / staging / "1700000000000000000000002.part")
+    os.utime(queue_dir / staging, (0, 0))
+    assert not staged.stale_staging(queue.layout.directory, queue.settings, staging)
+    assert not staged.remove_staging(queue.layout.directory, queue.settings, staging)
+    age(queue_dir / staging)
+    assert staged.stale_staging(queue.layout.directory, queue.settings, staging)
+    assert staged.remove_staging(queue.layout.directory, queue.settings, staging)
+    assert stagings(queue_dir) == []
+
+
+def test_a_staging_directory_is_renamed_away_before_its_files_go(queue_dir):
+    """A slow writer that shows it at that moment fails, and writes it again; it never shows a part of its messages."""
+    queue = Queue(queue_dir, stale=0.0)
+    with stopped_before("rename", lambda: queue.put_many(BODIES), when=shown) as go_on:
+        results = []
+        with before("unlink", lambda: results.append(go_on()), when=lambda path, **_: ".batch.new/" in path):
+            wait_until(lambda: queue.purge() and not stagings(queue_dir), "the staging directory going")
+        assert len(results[0]) == len(BODIES)
+    assert drain(queue) == BODIES
+
+
+def test_a_staging_directory_that_is_touched_stays(queue_dir):
+    """For a job whose first row comes late; one that is gone is an error."""
+    queue = Queue(queue_dir, stale=600.0)
+    directory = queue.layout.directory
+    staging = staged.begin(directory, "1700000000000000000000001")
+    age(queue_dir / f"{staging}.batch.new")
+    staged.touch(directory, staging)
+    assert queue.purge().new == 0
+    age(queue_dir / f"{staging}.batch.new")
+    assert queue.purge().new == 1
+    with pytest.raises(QueueError, match="write it again"):
+        staged.touch(directory, staging)
