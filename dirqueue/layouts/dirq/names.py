@@ -67,7 +67,7 @@ def micros_of(name: str) -> int:
 
 def nanos_of(name: str) -> int:
     """Return the same in nanoseconds."""
-    digits = int(name[-ELEMENT_LENGTH:-1], 16)
+    digits = int(name[-14:-1], 16)
     return (digits >> 20) * 1_000_000_000 + (digits & 0xFFFFF) * 1000
 
 

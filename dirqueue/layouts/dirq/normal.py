@@ -1,6 +1,6 @@
 """The dirq-normal layout: `DIR/ELEMENT/`, one file for each piece of data, as Queue and Directory::Queue::Normal do.
 
-Layer: layouts.  Touches: see normal_store.py.  Invariant and crash: see dirq_layout.py.
+Layer: layouts.  Touches: see normal_store.py.  Invariant and crash: see layout.py.
 
 A body is one message: where the schema has a single piece it is that piece, else a JSON object of all pieces
 (`codec="json"`, or `codec=Schema(...)` for real bytes in binary pieces). Without a schema it is `{"body": "binary"}`.
@@ -124,13 +124,13 @@ class DirqNormal(DirqLayout):
         try:
             held.data = self._join(name, files)
         except CodecError:
-            # There is no place for dead messages: say so, and leave it alone for a while, so that others come through.
+            # There is no place for dead messages: raise, and leave it alone for a while so that others come through.
             self.retry(held, self.settings.max_backoff, None)
             raise
         return held
 
     def _read_plain(self, held: Claim) -> bool:
-        """Read the one piece, unless it is long; whether it is there."""
+        """Read the one piece, unless it is long. Return False if it is gone."""
         try:
             fd = fs.open(f"{held.id}/{self.store.keys[0]}", fs.READ, dir_fd=self.directory.fd)
         except FileNotFoundError:
@@ -168,7 +168,7 @@ class DirqNormal(DirqLayout):
     def _is_ours(self, where: str) -> bool:
         return where in (STAGING, OBSOLETE) or super()._is_ours(where)
 
-    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
+    def _entries_of(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
         volatile = where in (STAGING, OBSOLETE)
         for each in found:
             place = f"{where}/{each.name}"

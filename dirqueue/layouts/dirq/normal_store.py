@@ -187,10 +187,10 @@ class NormalStore(Store):
         return self.token(name) == token
 
     def break_lock(self, name: str, limit_ns: int) -> bool:
-        """Take a stale lock away; whether it was stale.
+        """Take a stale lock away. Return whether it was stale.
 
-        RACE: between our look and our hand the holder may unlock and somebody else lock anew. So the lock is first
-        renamed to a name of ours, which only one can do, and looked at again there; a live one is put back.
+        RACE: after we looked the holder may unlock and another consumer lock anew. So the lock is first renamed to a
+        new name, which only one can do, and looked at again there; a live one is put back.
         """
         fd = self.directory.fd
         token = self.token(name)
@@ -216,7 +216,7 @@ class NormalStore(Store):
         return False
 
     def older(self, name: str, limit_ns: int) -> bool:
-        """Whether an element's directory was last changed before that time."""
+        """Return whether an element's directory was last changed before that time."""
         try:
             return fs.stat(name, dir_fd=self.directory.fd, follow_symlinks=False).st_mtime_ns < limit_ns
         except FileNotFoundError:
@@ -297,7 +297,7 @@ class NormalStore(Store):
         raise taken()
 
     def discard(self, folder: str, keys: tuple[str, ...] = ()) -> bool:
-        """Remove a staged or obsolete element; whether all of it went. What is not dirq's stays."""
+        """Remove a staged or obsolete element. Return whether all of it went: what is not dirq's stays."""
         fd = self.directory.fd
         try:
             for key in keys:
@@ -341,7 +341,7 @@ class NormalStore(Store):
         return total
 
     def _counts_links(self) -> bool:
-        """Whether this filesystem counts sub-directories in the link count; asked of the queue's own directory."""
+        """Return whether this filesystem counts sub-directories in link counts, by the queue's own directory."""
         if self._links is None:
             inside = sum(each.is_dir(follow_symlinks=False) for each in fs.listing(".", self.directory.fd))
             self._links = inside > 0 and fs.fstat(self.directory.fd).st_nlink == inside + 2
@@ -367,7 +367,7 @@ class NormalStore(Store):
         return gone
 
     def _all_older(self, path: str, limit_ns: int) -> bool:
-        """Whether nothing was written in there since: a long write changes the time of the file alone."""
+        """Return whether nothing was written in there since: a long write changes the time of the file alone."""
         try:
             return self.older(path, limit_ns) and all(
                 self.older(f"{path}/{name}", limit_ns) for name in fs.names_in(path, self.directory.fd)

@@ -31,7 +31,7 @@ def spared(made):
     return queue
 
 
-def test_an_emptied_element_becomes_the_next_lock(spared):
+def test_emptied_element_becomes_the_next_lock(spared):
     """One rename that replaces nothing; none is left when the queue is drained or closed."""
     with replaced(fs, mkdir=lambda *_, **__: pytest.fail("made anew")):
         again(spared).get(timeout=0).ack()
@@ -39,7 +39,7 @@ def test_an_emptied_element_becomes_the_next_lock(spared):
     assert os.listdir(os.path.join(spared.path, "obsolete")) == []
 
 
-def test_an_emptied_element_cannot_become_a_lock_that_is_there(spared):
+def test_emptied_element_cannot_become_a_lock_that_is_there(spared):
     """Somebody has that element: the next one is tried, with the same directory."""
     with failing("rename_noreplace", errno.EEXIST):
         assert again(spared).get(timeout=0).message.body == b"2"
@@ -47,14 +47,14 @@ def test_an_emptied_element_cannot_become_a_lock_that_is_there(spared):
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EIO, None])
-def test_an_emptied_element_that_cannot_be_renamed_goes(spared, code):
+def test_emptied_element_that_cannot_be_renamed_goes(spared, code):
     """Purged by Python's dirq, a disk in trouble, or no such call: the lock is made the plain way."""
     with failing("rename_noreplace", code):
         assert again(spared).get(timeout=0).message.body == b"1"
     assert os.listdir(os.path.join(spared.path, "obsolete")) == []
 
 
-def test_a_lock_that_cannot_be_looked_at_is_given_back(spared):
+def test_lock_that_cannot_be_looked_at_is_given_back(spared):
     """The disk is in trouble right after the rename: the error is told, and the element is nobody's."""
     with failing("stat", errno.EIO, when=of("/locked")), pytest.raises(QueueAccess):
         again(spared).get(timeout=0)

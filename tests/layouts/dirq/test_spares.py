@@ -24,7 +24,7 @@ def taken(queue, number):
     return lease
 
 
-def test_the_lock_is_an_empty_directory_as_dirq_makes_it(queue, tmp_path):
+def test_lock_is_an_empty_directory_as_dirq_makes_it(queue, tmp_path):
     """Made of the element before it: one directory less to remove, and one less to make."""
     if (tmp_path / "q" / "temporary").stat().st_nlink != 2:
         pytest.skip("links are not counted here, so that nobody can tell whether a directory is empty")
@@ -40,7 +40,7 @@ def test_the_lock_is_an_empty_directory_as_dirq_makes_it(queue, tmp_path):
     assert drain(queue) == [b"2"]
 
 
-def test_the_time_of_the_lock_is_the_time_of_the_claim(queue, tmp_path):
+def test_time_of_the_lock_is_the_time_of_the_claim(queue, tmp_path):
     """Other programs judge a lock by the time of its element: an old element must not look long locked."""
     taken(queue, 0).ack()
     before = (tmp_path / "q" / "00000000").stat().st_mtime_ns  # what the filesystem's clock said a moment ago
@@ -50,7 +50,7 @@ def test_the_time_of_the_lock_is_the_time_of_the_claim(queue, tmp_path):
     assert (tmp_path / "q" / lease.message.id).stat().st_mtime_ns >= before
 
 
-def test_a_lock_of_somebody_else_is_never_replaced(queue, tmp_path):
+def test_lock_of_somebody_else_is_never_replaced(queue, tmp_path):
     """A plain rename would take the place of an empty directory, and two would hold one element."""
     taken(queue, 0).ack()
     names = sorted(os.listdir(tmp_path / "q" / "00000000"))
@@ -82,7 +82,7 @@ def test_without_a_spare_the_lock_is_made(queue, tmp_path, monkeypatch, how):
 
 
 @pytest.mark.parametrize("end", ["empty", "close", "forget", "last"])
-def test_nothing_is_kept_for_nobody(tmp_path, end):
+def test_spares_are_kept_only_while_they_are_wanted(tmp_path, end):
     """When there is nothing to lock next, or nobody to do it, obsolete is empty."""
     queue = Queue(tmp_path / "q", layout="dirq-normal", sync=False)
     for _ in range(1 if end == "last" else 3):
@@ -97,7 +97,7 @@ def test_nothing_is_kept_for_nobody(tmp_path, end):
     assert [name for name in files(tmp_path / "q") if name.startswith("obsolete/")] == []
 
 
-def test_a_lease_on_a_spare_is_known_by_its_own_lock(queue, tmp_path):
+def test_lease_on_a_spare_is_known_by_its_own_lock(queue, tmp_path):
     """The same directory as a lock for the second time is another lock."""
     taken(queue, 0).ack()
     first = taken(queue, 1)
@@ -108,7 +108,7 @@ def test_a_lease_on_a_spare_is_known_by_its_own_lock(queue, tmp_path):
     assert again.handle != handle
 
 
-def test_an_element_that_dirq_removes_under_the_same_name_becomes_no_lock(tmp_path):
+def test_element_that_dirq_removes_under_the_same_name_becomes_no_lock(tmp_path):
     """What dirq removes is renamed onto our empty directory without a word: it stays there."""
     path = tmp_path / "queue"
     queue = Queue(path, layout="dirq-normal", sync=False)
@@ -127,7 +127,7 @@ def test_an_element_that_dirq_removes_under_the_same_name_becomes_no_lock(tmp_pa
 
 
 @pytest.mark.parametrize("end", ["ack", "release"])
-def test_a_lock_made_in_the_last_moment_does_no_harm(queue, tmp_path, end):
+def test_lock_made_in_the_last_moment_does_no_harm(queue, tmp_path, end):
     """Another program was about to lock the element when it went: what holds a lock becomes none."""
     taken(queue, 0).ack()
     (spare,) = (tmp_path / "q" / "obsolete").iterdir()
