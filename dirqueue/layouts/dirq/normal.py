@@ -22,7 +22,6 @@ from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.dirq.layout import DirqLayout
 from dirqueue.layouts.dirq.names import OBSOLETE, STAGING
-from dirqueue.layouts.dirq.normal_spares import Spares
 from dirqueue.layouts.dirq.normal_store import NormalStore
 from dirqueue.layouts.dirq.schema import DEFAULT, Schema
 from dirqueue.layouts.dirq.store import GRACE
@@ -49,7 +48,6 @@ class DirqNormal(DirqLayout):
         self.store.grace = GRACE
         self.store.keys = tuple(self.schema.types)
         self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
-        self.store.spares = self._spares = Spares(directory)
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         files = self._files(data)
@@ -85,20 +83,6 @@ class DirqNormal(DirqLayout):
         return name
 
     # --- consumers -----------------------------------------------------------------------------------------
-
-    def claim(self, seconds_: float) -> Claim | None:
-        held = super().claim(seconds_)
-        if held is None:
-            self._spares.drop()
-        return held
-
-    def ack(self, held: Claim) -> None:
-        self._spares.wanted = bool(self._cursor.run)
-        super().ack(held)
-
-    def close(self) -> None:
-        self._spares.drop()
-        super().close()
 
     def _take(self, name: str, now: int, shift: int) -> Claim | None:
         store = self.store

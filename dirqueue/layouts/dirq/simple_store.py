@@ -21,7 +21,7 @@ import time
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.dirq.names import ELEMENT, LOCK, TEMPORARY, element, elements, folder, nanos_of
+from dirqueue.layouts.dirq.names import ELEMENT, LOCK, TEMPORARY, element, elements, folder
 from dirqueue.layouts.dirq.store import TRIES, Store, taken
 
 #: A time with this fraction of a second was written by a consumer that tried to lock and may have failed: the
@@ -144,7 +144,7 @@ class SimpleStore(Store):
             raise
         try:
             facts = fs.fstat(fd)
-            time_ns = self._lock(name, facts, shift_ns, False)
+            time_ns = self._lock(name, facts, shift_ns)
             if time_ns is None:
                 return None
             size = facts.st_size
@@ -162,14 +162,13 @@ class SimpleStore(Store):
             facts = fs.stat(name, dir_fd=self.directory.fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return self._lock(name, facts, 0, True)
+        return self._lock(name, facts, 0)
 
-    def _lock(self, name: str, facts: os.stat_result, shift_ns: int, always_touch: bool) -> int | None:
+    def _lock(self, name: str, facts: os.stat_result, shift_ns: int) -> int | None:
         """Lock an element that looks like this; return the time of the lock.
 
-        COST: unless asked to, an element is not touched that was put within YOUNG_NS and that nobody touched since: a
-        claim then takes 8 calls and not 9 with its read and ack (tests/project/test_layout_calls.py). Two
-        consumers that lock it within that time of its put, the first having lost its lock, cannot be distinguished.
+        COST: the touch is the ninth call of claim, read and ack. Without it two holders could share one time, and a
+        late end of the first would take what the second holds.
         """
         lock, time_ns, fd = name + LOCK, facts.st_mtime_ns, self.directory.fd
         if facts.st_mode & KIND != FILE or (facts.st_nlink > 1 and fs.exists(lock, fd)):
@@ -182,8 +181,6 @@ class SimpleStore(Store):
             fs.link(name, lock, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError):
             return None
-        if young and not always_touch and not shift_ns and time_ns <= nanos_of(name):
-            return time_ns
         try:
             return self._touch(name, shift_ns)
         except OSError:
