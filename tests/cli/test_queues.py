@@ -575,3 +575,14 @@ def test_many_ids_are_found_by_one_pass(dq, tmp_path, monkeypatch, verb):
     words = [tmp_path / "other"] if verb == "mv" else []
     assert dq(verb, queue.path, *words, *ids).status == 0
     assert len(passes) <= 2
+
+
+@pytest.mark.parametrize("verb", ["stat", "check"])
+def test_several_queues_are_all_shown_if_one_is_missing(dq, tmp_path, verb):
+    """The status is that of the missing one."""
+    for name in "ac":
+        Queue(tmp_path / name, sync=False).put(b"")
+        (tmp_path / name / "foreign").write_text("")
+    done = dq(verb, tmp_path / "a", tmp_path / "b", tmp_path / "c", "--json")
+    assert [json.loads(line)["queue"] for line in done.lines] == [str(tmp_path / name) for name in "ac"]
+    assert (done.status, "there is no queue" in sentence(done)) == (1, True)

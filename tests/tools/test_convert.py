@@ -8,7 +8,7 @@ import threading
 import pytest
 from support.kit import PATIENCE, drain, files, wait_until
 from support.running import sentence
-from support.stopping import killed_before
+from support.stopping import killed_before, stopped_before
 
 from dirqueue import Queue, QueueError, Unsupported
 from dirqueue.disk import fs
@@ -330,3 +330,52 @@ def test_purge_leaves_the_directories_of_a_conversion_alone(dq, tmp_path):
     before = files(tmp_path / "q.converting")
     assert dq("purge", "-r", tmp_path).status == 0
     assert files(tmp_path / "q.converting") == before
+
+
+def test_two_conversions_of_one_queue_exclude_each_other(tmp_path):
+    """RACE: what one has on its way would look like a leftover to the other, and come twice."""
+    path = tmp_path / "q"
+    bodies = filled(path, "vsqs", 3)
+
+    def copied(src, *_, **__):
+        return "/moving/" in src and not src.endswith(".new")
+
+    def run():
+        return convert_queue(path, layout="native", sync=False)
+
+    # The message has left the old queue and is not in the new one.
+    with stopped_before("rename_noreplace", run, when=copied) as go_on:
+        with pytest.raises(QueueError, match="another process is converting"):
+            convert_queue(path, layout="native", sync=False)
+        assert go_on() == (3, "")
+    assert sorted(converted(path, "native")) == bodies
+
+
+def test_a_message_that_was_taken_from_a_stopped_conversion_does_not_come_twice(tmp_path, monkeypatch):
+    """It was stopped for longer than its lease; a consumer got the message and acknowledged it."""
+    monkeypatch.setattr(convert, "LEASE", 0.01)
+    path = tmp_path / "q"
+    Queue.create(path, layout="native", margin=0).close()
+    filled(path, "native", 1)
+
+    def acknowledges(name, **_):
+        return os.path.basename(name).count(".") == 3
+
+    with stopped_before(
+        "unlink", lambda: convert_queue(path, layout="vsqs", wait=30), when=acknowledges
+    ) as go_on:
+        with Queue(path) as consumer:
+            taken = wait_until(lambda: drain(consumer, 1), "the lease of the conversion to end")
+        result = go_on()
+    assert result.left == ""
+    assert (taken, converted(path, "vsqs")) == ([b"m0"], [])
+
+
+def test_an_interrupted_conversion_is_not_continued_to_another_layout(tmp_path, monkeypatch):
+    """Messages would be in three formats; the error says how to finish it."""
+    monkeypatch.setattr(convert, "LEASE", 0.01)
+    half_converted(tmp_path / "q", "vsqs", "native")
+    with pytest.raises(QueueError, match="--to native"):
+        convert_queue(tmp_path / "q", layout="dirq-simple", wait=30)
+    assert convert_queue(tmp_path / "q", layout="native", wait=30).left == ""
+    assert len(converted(tmp_path / "q", "native")) == 5

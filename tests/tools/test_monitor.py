@@ -371,3 +371,17 @@ def test_sparklines_scale_to_the_highest_and_leave_gaps():
     assert sparkline([None, 3.0], 2) == " █"
     assert sparkline([], 3) == "   "
     assert sparkline([9.0, 1.0, 1.0], 2) == "██"
+
+
+def test_a_queue_that_was_replaced_between_two_readings_is_read_anew(tmp_path, monitor):
+    """Converted, or deleted and made again: the directory at the path counts, not the one that was open."""
+    from dirqueue import Queue
+    from dirqueue.tools.convert import convert
+
+    with Queue(tmp_path / "q", layout="vsqs", sync=False) as queue:
+        queue.put(b"1")
+        queue.put(b"2")
+    (before,) = monitor.read()
+    convert(tmp_path / "q", layout="native")
+    (after,) = monitor.read()
+    assert [(each.layout, each.stats.ready) for each in (before, after)] == [("vsqs", 2), ("native", 2)]
