@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 import threading
-import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -18,8 +16,9 @@ from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Held, Layout, refuse
+from dirqueue.layouts.base import Claim, Layout, refuse
 from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
 
@@ -38,7 +37,8 @@ class Hint(Protocol):
     soonest: int
     run: list[str]
 
-    def refresh(self) -> None: ...
+    def refresh(self) -> None:
+        """Look again before the next claim."""
 
 
 class Peer:
@@ -53,14 +53,14 @@ class Peer:
         self.directory = directory
         self.settings = settings
         self._lock = threading.RLock()  # a signal handler may put or get while we do
-        _open_layouts.add(self)
+        renew_in_child(self._renew_in_child)
         if settings.priorities:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
 
-    def after_fork(self) -> None:
-        """Begin anew in a child: a thread that the child does not have may hold the lock, amid a look."""
+    def _renew_in_child(self) -> None:
+        # What another thread of the parent was changing may be half done.
         self._lock = threading.RLock()
         cursor = getattr(self, "_cursor", None)
         if cursor is not None:
@@ -72,6 +72,12 @@ class Peer:
         if soonest == NEVER or self.directory.fd < 0:
             return None
         return max(0.0, (soonest - self.directory.clock.now()) / 1_000_000)
+
+    def watched(self) -> list[str]:
+        return []
+
+    def arrived(self, name: str) -> None:
+        pass
 
     def _self(self: Self) -> Layout:
         return cast("Layout", self)
@@ -85,7 +91,7 @@ class Peer:
         """Put one after the other: what is put before an error stays put."""
         return [self.put(body) for body in bodies]
 
-    def bury(self, held: Held, reason: str) -> None:
+    def bury(self, held: Claim, reason: str) -> None:
         refuse(self._self(), "dead", "keep a dead message; ack it, or put it into another queue first")
 
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
@@ -167,14 +173,3 @@ def moved_on(id: str) -> MessageNotFound:
     return MessageNotFound(
         f"message {id} is not there any more: it was claimed, finished or changed meanwhile", message_id=id
     )
-
-
-_open_layouts: weakref.WeakSet[Peer] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for layout in list(_open_layouts):
-        layout.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -332,7 +332,7 @@ def test_a_layout_that_is_not_there_is_one_sentence(dq, tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "queue.json").write_text('{"layout": "sideways"}')
     done = dq("put", tmp_path / "q", "x")
-    assert done.status == 2
+    assert done.status == 1
     sentence(done)
 
 

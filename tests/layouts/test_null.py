@@ -28,7 +28,7 @@ def test_the_null_layout_keeps_nothing(tmp_path):
     assert (len(queue), layout.wakes_in(), layout.find(id), layout.purge()) == (0, None, None, Purged())
     with pytest.raises(Empty):
         queue.get(timeout=0)
-    held = peer.Held(id, id, 0, 0, 1, "")
+    held = peer.Claim(id, id, 0, 0, 1, "")
     for act in (
         lambda: layout.ack(held),
         lambda: layout.renew(held, 1.0),

@@ -49,7 +49,7 @@ class Browser:
         self._count = 0
         self._session = None
         #: Errors that the page wrote to its console.
-        self.complaints = []
+        self.errors = []
 
     def __enter__(self):
         try:
@@ -93,9 +93,9 @@ class Browser:
     def _listen(self, told):
         params = told.get("params", {})
         if told.get("method") == "Runtime.exceptionThrown":
-            self.complaints.append(json.dumps(params["exceptionDetails"])[:2000])
+            self.errors.append(json.dumps(params["exceptionDetails"])[:2000])
         elif told.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.complaints.append(params["entry"]["text"])
+            self.errors.append(params["entry"]["text"])
 
     def _receive(self, deadline):
         while b"\0" not in self._buffer:
@@ -134,7 +134,7 @@ class Browser:
                 raise AssertionError(f"waited in vain for {expression}: {why}")
             time.sleep(0.05)
 
-    def look(self, path, width=1200, height=800, *, dark=False):
+    def screenshot(self, path, width=1200, height=800, *, dark=False):
         """Write a picture of the page."""
         self.call(
             "Emulation.setDeviceMetricsOverride",

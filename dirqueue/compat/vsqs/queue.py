@@ -58,7 +58,7 @@ class Queue:
         return self._queue.put(data)
 
     def _wait_for_room(self, timeout: float | None) -> None:
-        with Waiter(self._queue.layout, timeout, for_room=True) as waiter:
+        with Waiter((self._queue.layout,), timeout, for_room=True) as waiter:
             while self.capacity is not None and (size := self.size()) >= self.capacity:
                 if not waiter.pause():
                     raise QueueFullException(size)

@@ -20,7 +20,7 @@ from typing import ClassVar, Protocol
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.base import Held, Purged, bad_handle, lost
+from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.peer import LOOKS, Peer
@@ -85,7 +85,7 @@ class DirqLayout(Peer):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def claim(self, seconds_: float) -> Held | None:
+    def claim(self, seconds_: float) -> Claim | None:
         directory = self.directory
         if directory.fd < 0 and not directory.find():
             return None
@@ -145,10 +145,10 @@ class DirqLayout(Peer):
         return ""
 
     @abstractmethod
-    def _take(self, name: str, now: int, shift: int) -> Held | None:
+    def _take(self, name: str, now: int, shift: int) -> Claim | None:
         """Lock one element and read it; None if we cannot have it."""
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Claim) -> None:
         locks, name = self._locks, held.id
         self._open()
         try:
@@ -166,7 +166,7 @@ class DirqLayout(Peer):
         except FileNotFoundError:
             pass  # the emptied directory is gone with its names
 
-    def renew(self, held: Held, seconds_: float) -> None:
+    def renew(self, held: Claim, seconds_: float) -> None:
         self._open()
         try:
             renewed = self._locks.renew(held.id, held.token, (micros(seconds_) - self._lease) * 1000)
@@ -176,17 +176,17 @@ class DirqLayout(Peer):
             raise lost(held, "renew")
         held.place, held.ends = f"{held.id}@{renewed[0]}", renewed[1] + self._lease
 
-    def retry(self, held: Held, delay: float, error: str | None) -> None:
+    def retry(self, held: Claim, delay: float, error: str | None) -> None:
         """Unlock it. Others may take it at once; we ourselves leave it alone for the delay."""
         self._unlock(held, "retry")
         if delay:
             with self._lock:
                 self._cursor.not_before(held.id, self.directory.clock.now() + micros(delay))
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Claim) -> None:
         self._unlock(held, "release")
 
-    def _unlock(self, held: Held, doing: str) -> None:
+    def _unlock(self, held: Claim, doing: str) -> None:
         self._open()
         try:
             if not self._locks.ours(held.id, held.token) or not self._locks.unlock(held.id):
@@ -196,14 +196,14 @@ class DirqLayout(Peer):
         self._cursor.forget(held.id)
         self._cursor.refresh()
 
-    def entry(self, held: Held) -> Entry:
+    def entry(self, held: Claim) -> Entry:
         return Entry(held.id, "leased", held.place, names.micros_of(held.id), held.ends, 1, held.token)
 
-    def hold(self, handle: str) -> Held:
+    def hold(self, handle: str) -> Claim:
         name, _, token = handle.partition("@")
         if not names.NAME.fullmatch(name) or not _TOKEN.fullmatch(token):
             raise bad_handle(handle)
-        held = Held(name, handle, 0, 0, 1)
+        held = Claim(name, handle, 0, 0, 1)
         when = (
             self._locks.locked_at(name) if self.directory.find() and self._locks.ours(name, token) else None
         )

@@ -89,7 +89,7 @@ class NormalStore(Store):
         directory, fd, sync = self.directory, self.directory.fd, self.sync
         staging = f"{STAGING}/{element(self.digit)}"
         try:
-            fs.mkdir(staging, self.directory_mode, dir_fd=fd)
+            self.mkdir(staging)
         except FileExistsError:
             return None
         except FileNotFoundError:
@@ -105,7 +105,6 @@ class NormalStore(Store):
                     fs.create(name, data, fd, sync, self.file_mode)
                     if self.umask is not None:
                         fs.widen(name, self.file_mode, fd)
-            self._widen(staging)
             if sync:
                 directory.sync(staging)
         except (FileNotFoundError, FileExistsError):
@@ -171,8 +170,7 @@ class NormalStore(Store):
         fd, lock = self.directory.fd, f"{name}/{LOCKED}"
         try:
             if (facts := self.spares.become(lock) if self.spares else None) is None:
-                fs.mkdir(lock, self.directory_mode, dir_fd=fd)
-                self._widen(lock)
+                self.mkdir(lock)
                 facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
             return None

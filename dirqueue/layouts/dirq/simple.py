@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.base import Held
+from dirqueue.layouts.base import Claim
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.dirq.layout import DirqLayout
@@ -58,7 +58,7 @@ class DirqSimple(DirqLayout):
         except OSError as error:
             raise self._failed(f"put the file {path!r} into", error) from error
 
-    def _take(self, name: str, now: int, shift: int) -> Held | None:
+    def _take(self, name: str, now: int, shift: int) -> Claim | None:
         stale = self._cursor.stale
         if stale and name in stale:
             stale.discard(name)
@@ -69,7 +69,7 @@ class DirqSimple(DirqLayout):
             return None
         time_ns = taken[0]
         token = str(time_ns)
-        return Held(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, taken[1])
+        return Claim(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, taken[1])
 
     def _ends(self, name: str) -> int:
         """Return when a lock that is there may be taken over."""

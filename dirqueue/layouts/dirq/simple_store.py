@@ -21,7 +21,7 @@ import time
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.dirq.names import ELEMENT, LOCK, TEMPORARY, element, elements, folder
+from dirqueue.layouts.dirq.names import ELEMENT, LOCK, TEMPORARY, element, elements, folder, nanos_of
 from dirqueue.layouts.dirq.store import TRIES, Store, taken
 
 #: A time with this fraction of a second was written by somebody who tried to lock and may have failed: whoever
@@ -169,8 +169,9 @@ class SimpleStore(Store):
     def _lock(self, name: str, facts: os.stat_result, shift_ns: int, *, always_touch: bool) -> int | None:
         """Lock an element that looks like this; return the time of the lock.
 
-        COST: unless asked to, a young element is not touched: its own time is at most YOUNG_NS off, and a claim stays
-        within its budget of calls (tests/project/test_layout_calls.py).
+        COST: unless asked to, an element is not touched that was put within YOUNG_NS and that nobody touched since: a
+        claim then takes 8 calls and not 9 with its read and ack (tests/project/test_layout_calls.py). So two who lock
+        it within that time of its put, the first of whom lost its lock, are not told apart.
         """
         if facts.st_mode & KIND != FILE:
             return None
@@ -182,7 +183,7 @@ class SimpleStore(Store):
             return None
         if not self._link(name):
             return None
-        if young and not always_touch and not shift_ns:
+        if young and not always_touch and not shift_ns and facts.st_mtime_ns <= nanos_of(name):
             return facts.st_mtime_ns
         try:
             return self._touch(name, shift_ns)

@@ -31,13 +31,12 @@ class Store:
         self.digit = digit or names.digit()
         self.umask = umask
         directory.umask = umask
-        #: The modes that files and directories are made with. COMPAT: the process's umask applies unless we have our
-        #: own, which is never set for the process: threads share that.
+        #: What files are made with. COMPAT: the process's umask applies unless we have our own, which is never set for
+        #: the process: threads share that.
         self.file_mode = fs.FILE_MODE & ~(umask or 0)
-        self.directory_mode = fs.DIR_MODE & ~(umask or 0)
-        #: The mode that directories have in the end, and whether the process's umask takes bits of it; once known.
-        self._wanted_mode: int | None = None
-        self._widens = True
+        #: The mode of directories, and whether the process's umask takes bits of it; once known.
+        self._directory_mode = 0
+        self._widens: bool | None = None
         #: An empty directory that changed within so many seconds is left alone by purge.
         self.grace = 0.0
 
@@ -82,23 +81,28 @@ class Store:
     def make_directory(self, name: str) -> None:
         """Make a directory; one that is there is good."""
         try:
-            fs.mkdir(name, self.directory_mode, dir_fd=self.directory.fd)
+            self.mkdir(name)
         except FileExistsError:
             return
-        self._widen(name)
         if self.sync:
             self.directory.sync()
 
-    def _widen(self, name: str) -> None:
-        """Let everybody into a new directory whom the queue's own directory lets in, whatever our umask."""
+    def mkdir(self, name: str) -> None:
+        """Make a directory for all whom the queue's own directory lets in, whatever the umask of the process."""
+        mode = self._directory_mode or self._learn_mode()
         fd = self.directory.fd
-        if self._wanted_mode is None:
-            own = fs.fstat(fd).st_mode & 0o777
-            self._wanted_mode = own if self.umask is None else self.directory_mode
-            found = fs.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
-            self._widens = bool(self._wanted_mode & ~found)
+        fs.mkdir(name, mode, dir_fd=fd)
+        if self._widens is None:
+            self._widens = bool(mode & ~fs.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
         if self._widens:
-            fs.widen(name, self._wanted_mode, fd)
+            fs.widen(name, mode, fd)
+
+    def _learn_mode(self) -> int:
+        if self.umask is None:
+            self._directory_mode = fs.fstat(self.directory.fd).st_mode & 0o777 | 0o700
+        else:
+            self._directory_mode = fs.DIR_MODE & ~self.umask
+        return self._directory_mode
 
     def remove_empty(self, directories: list[str]) -> int:
         """Remove those of the intermediate directories that are empty, never the last; how many went."""

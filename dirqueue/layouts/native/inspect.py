@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dirqueue.disk import fs
 from dirqueue.disk.directory import BALLAST, Directory
 from dirqueue.errors import access_error
-from dirqueue.layouts.base import Held, bad_handle, lost
+from dirqueue.layouts.base import Claim, bad_handle, lost
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import (
     ACKED,
@@ -83,7 +83,9 @@ def _directory(directory: Directory, prefix: str, now: int) -> Iterator[Entry]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        raise access_error(directory.path, "list", error) from error
+        if not prefix or not isinstance(error, PermissionError):
+            raise access_error(directory.path, "list", error) from error
+        yield Entry("", "foreign", prefix[:-1], 0)  # another user's: what is in it cannot be known
     for each in inner:
         if each.count("/") <= DEPTH:
             yield from _directory(directory, each, now)
@@ -112,7 +114,7 @@ def entry_of(name: Name, prefix: str, now: int) -> Entry:
     )
 
 
-def held(directory: Directory, handle: str) -> Held:
+def held(directory: Directory, handle: str) -> Claim:
     """Return the lease that a handle names: the path inside the queue, parsed and rebuilt before it is used."""
     *above, last = str(handle).split("/")
     inside = [names.parse(each) for each in above]
@@ -122,7 +124,7 @@ def held(directory: Directory, handle: str) -> Held:
     if any(each is None or each.kind not in CONTAINERS for each in inside):
         raise bad_handle(handle)
     place = "/".join([*(each.text for each in inside if each), name.text])
-    held = Held(name.id, place, 0, name.until, name.attempts)
+    held = Claim(name.id, place, 0, name.until, name.attempts)
     directory.need()
     try:
         facts = fs.stat(place, dir_fd=directory.fd, follow_symlinks=False)

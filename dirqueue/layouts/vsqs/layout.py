@@ -23,7 +23,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import QueueError
-from dirqueue.layouts.base import Held, Purged, bad_handle, lost
+from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
 from dirqueue.layouts.peer import LOOKS, Peer, moved_on
 from dirqueue.layouts.vsqs.cursor import Cursor
 from dirqueue.layouts.vsqs.names import check_id, leased, micros_of, parse
@@ -177,7 +177,7 @@ class Vsqs(Peer):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def claim(self, seconds_: float) -> Held | None:
+    def claim(self, seconds_: float) -> Claim | None:
         directory = self.directory
         if directory.fd < 0 and not directory.find():
             return None
@@ -205,7 +205,7 @@ class Vsqs(Peer):
             raise self._failed("claim from", error) from error
         return None
 
-    def _take(self, text: str, now: int, duration: int) -> Held | None:
+    def _take(self, text: str, now: int, duration: int) -> Claim | None:
         """Rename one name to a lease of ours and read the body; None if somebody was faster."""
         id = text.partition(".")[0]
         place, until = leased(id, max(now + duration, micros_of(text[len(id) + 1 :] or "0") + 1))
@@ -217,7 +217,7 @@ class Vsqs(Peer):
                 raise
             self._cursor.missed()
             return None
-        held = Held(id, place, now, until, 1)
+        held = Claim(id, place, now, until, 1)
         try:
             file = fs.open(place, fs.READ, dir_fd=fd)
             try:
@@ -227,10 +227,10 @@ class Vsqs(Peer):
         except FileNotFoundError:
             return None  # RACE: our lease was over before we opened it
         if len(data) < fs.CHUNK:
-            held.fill(data)
+            held.data = data
         return held
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Claim) -> None:
         self._open()
         try:
             fs.unlink(held.place, dir_fd=self.directory.fd)
@@ -241,12 +241,12 @@ class Vsqs(Peer):
         except OSError as error:
             raise self._failed("ack a message of", error) from error
 
-    def renew(self, held: Held, seconds_: float) -> None:
+    def renew(self, held: Claim, seconds_: float) -> None:
         self._open()
         until = max(self.directory.clock.now() + micros(seconds_), held.ends + 1)
         self._put_off(held, until, "renew")
 
-    def _put_off(self, held: Held, until: int, doing: str) -> None:
+    def _put_off(self, held: Claim, until: int, doing: str) -> None:
         place, until = leased(held.id, until)
         try:
             if place != held.place:
@@ -257,7 +257,7 @@ class Vsqs(Peer):
             raise self._failed(f"{doing} a message of", error) from error
         held.place, held.ends = place, until
 
-    def retry(self, held: Held, delay: float, error: str | None) -> None:
+    def retry(self, held: Claim, delay: float, error: str | None) -> None:
         """Leave it in flight until the delay is over: every consumer of VSQS takes it then. Counts nothing."""
         self._open()
         if not delay:
@@ -266,7 +266,7 @@ class Vsqs(Peer):
         self._put_off(held, self.directory.clock.now() + micros(delay) - self._margin, "retry")
         self._cursor.refresh()
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Claim) -> None:
         directory = self.directory
         self._open()
         try:
@@ -280,14 +280,14 @@ class Vsqs(Peer):
             raise self._failed("release a message of", error) from error
         self._cursor.refresh()
 
-    def entry(self, held: Held) -> Entry:
+    def entry(self, held: Claim) -> Entry:
         return Entry(held.id, "leased", held.place, micros_of(held.id), held.ends, 1, held.token)
 
-    def hold(self, handle: str) -> Held:
+    def hold(self, handle: str) -> Claim:
         name = parse(handle)
         if name is None or name.until <= 0:
             raise bad_handle(handle)
-        held = Held(name.id, handle, 0, name.until, 1)
+        held = Claim(name.id, handle, 0, name.until, 1)
         if not self.directory.find() or not fs.exists(handle, self.directory.fd):
             raise lost(held, "take over")
         return held

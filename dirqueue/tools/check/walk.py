@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from dirqueue import settings as settings_
-from dirqueue.disk import fs, identity
+from dirqueue.disk import ballast, fs, identity
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import BALLAST
 from dirqueue.layouts.native import Native, names, staged
@@ -80,7 +80,7 @@ class Walker:
         half = settings_.FILE + ".new"
         if fs.exists(half, self._fd) and self._old(half):
             yield Finding("Q18", half)
-        if self._directory.mount.ballast and not fs.exists(BALLAST, self._fd):
+        if self._directory.mount.ballast and not ballast.kept(self._directory):
             yield Finding("Q19", BALLAST)
 
     # --- directories ---------------------------------------------------------------------------------------

@@ -108,5 +108,7 @@ def test_cursor_returns_to_every_directory_with_names_passed_over(made, monkeypa
     held = []
     for _ in range(2):
         with failing("link", errno.EEXIST, times=dirq_cursor.PATIENCE + 1):
-            held += [queue.get(timeout=0) for _ in range(9)]
-    assert len(held) == 18
+            held += [queue.get(timeout=0).message.body for _ in range(9)]
+    assert [sorted(held[:9]), sorted(held[9:])] == [
+        [b"%d-%d" % (directory, number) for number in range(9)] for directory in range(2)
+    ]

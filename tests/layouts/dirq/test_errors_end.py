@@ -49,7 +49,7 @@ def test_an_end_of_a_lease_that_is_gone_is_refused(queue, verb):
     late = queue.layout
     for act in (late.ack, late.release, lambda held: late.renew(held, 1.0)):
         with pytest.raises(LeaseLost):
-            act(lease._held)
+            act(lease._claim)
 
 
 @pytest.mark.parametrize("verb", ["ack", "renew", "release"])
@@ -106,7 +106,7 @@ def test_a_lease_ends_through_a_closed_queue_object(queue):
     """The layout itself opens the directory again."""
     lease = again(queue).get(timeout=0)
     queue.close()
-    queue.layout.ack(lease._held)
+    queue.layout.ack(lease._claim)
     assert len(queue) == 0
 
 

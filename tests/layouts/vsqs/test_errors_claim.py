@@ -128,7 +128,7 @@ def test_a_renewal_within_one_millisecond_keeps_its_name(make):
     lease = queue.get(timeout=0)
     handle = lease.handle
     with replaced(fs, move=lambda *_: pytest.fail("renamed onto itself")):
-        queue.layout._put_off(lease._held, lease._held.ends, "renew")
+        queue.layout._put_off(lease._claim, lease._claim.ends, "renew")
     assert lease.handle == handle
     lease.ack()
 
