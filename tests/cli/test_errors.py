@@ -219,7 +219,7 @@ def test_a_put_whose_id_cannot_be_told_says_that_it_was_put(queue):
 def test_ctrl_c_in_the_middle_of_a_batch_puts_nothing(start, tmp_path):
     """Lines were read, the batch was not complete: not one of them is visible."""
     putting = start("put", tmp_path / "q", "--lines", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    putting.stdin.write(b"line\n" * 100)  # more than is read before the first is staged
+    putting.stdin.write((b"x" * (1 << 20) + b"\n") * 3)  # more than is read before the first is staged
     putting.stdin.flush()
     staged = lambda: [file for file in (tmp_path / "q").glob("*.batch.new/*") if file.stat().st_size]  # noqa: E731
     deadline = time.monotonic() + 30

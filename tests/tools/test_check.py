@@ -11,6 +11,7 @@ from support.stopping import killed_before, stopped_before
 
 from dirqueue import Queue, QueueError
 from dirqueue.disk import directory, fs, identity, mount
+from dirqueue.disk.clock import Clock
 from dirqueue.disk.mount import Mount
 from dirqueue.layouts.native import staged
 from dirqueue.tools import check
@@ -303,6 +304,27 @@ def test_repair_shows_a_batch_that_is_committed(tmp_path):
     assert len(Queue(root)) == 0, "without --repair nothing changes"
     check.check(str(root), repair=True)
     assert sorted(message.data for message in Queue(root).peek()) == [b"1", b"2", b"3"]
+
+
+def test_repair_removes_nothing_by_age_where_the_clocks_are_far_apart(tmp_path, monkeypatch):
+    """A server that was just set ten days ahead: what is being written looks ten days old."""
+    file = write(tmp_path / "q", f"{micros(0)}000000001.new", aged=False)
+    monkeypatch.setattr(Clock, "_touch", lambda self: time.time() + 10 * DAY)
+    check.check(str(tmp_path / "q"), repair=True)
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"layout": "sideways"}', '{"lease": ' + "9" * 400 + "}", "\0"]
+)
+def test_settings_that_cannot_be_read_are_a_finding_and_status_1_elsewhere(dq, tmp_path, text):
+    """Q01: check goes on to the names; the other verbs fail, and the command line is not to blame."""
+    write(tmp_path / "q", "queue.json", text)
+    write(tmp_path / "q", f"{ID}.new")
+    assert found(tmp_path / "q") == {"Q01", "Q06"}
+    for verb in ("stat", "get", "put"):
+        done = dq(verb, tmp_path / "q", *(["x"] if verb == "put" else []))
+        assert (done.status, "queue.json" in sentence(done)) == (1, True), verb
 
 
 def test_the_cures_of_a_far_end_work(dq, tmp_path):

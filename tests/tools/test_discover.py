@@ -188,6 +188,30 @@ def test_a_queue_with_a_directory_that_may_not_be_entered_stays_a_queue(tmp_path
     assert ["Q21", "problem", "unreadable", "dead"] in codes
 
 
+@pytest.mark.parametrize("name", ["dead", ".spark"])
+def test_an_inner_directory_that_fails_is_taken_for_what_it_is_named(tmp_path, monkeypatch, name):
+    """Else the whole queue would vanish from list and metrics."""
+    (tmp_path / "q" / name).mkdir(parents=True)
+    (tmp_path / "q" / "loop").symlink_to("loop")
+    assert found(tmp_path) == (["q"] if name == "dead" else [])
+    scandir = fs.scandir
+
+    def failing(path):
+        if str(path).endswith(name):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(fs, "scandir", failing)
+    assert found(tmp_path) == ["q"]
+
+
+def test_a_null_queue_is_purged_wherever_it_is(tmp_path):
+    """It has no directory of its own."""
+    (tmp_path / "file").write_text("")
+    assert not any(Queue(tmp_path, layout="null").purge())
+    assert files(tmp_path) == ["file"]
+
+
 def test_a_directory_that_fails_is_found_so_that_its_error_is_seen(tmp_path, monkeypatch):
     """EIO of one directory hides neither it nor the others; one that is gone meanwhile is left out."""
     for name in ("a", "b", "c"):

@@ -8,6 +8,7 @@ import pytest
 from support.running import sentence
 
 from dirqueue.disk import fs
+from dirqueue.disk.clock import Clock
 from dirqueue.tools import doctor
 from dirqueue.tools.doctor import probes, stress
 
@@ -86,7 +87,7 @@ def test_a_race_won_twice_fails(tmp_path, few, monkeypatch):
         ("statvfs", errno.ENOSYS, "space", "fail"),
     ],
 )
-def test_a_call_that_fails_is_told(tmp_path, few, monkeypatch, call, code, probe, result):
+def test_a_call_that_fails_is_reported(tmp_path, few, monkeypatch, call, code, probe, result):
     """Whatever fails, the doctor goes on and says it."""
     made = fs.mkdir
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
@@ -105,8 +106,6 @@ def test_drawbacks_are_warnings(tmp_path, few, monkeypatch):
     """A wrong clock, little space, memory instead of disk: usable, and told."""
     from types import SimpleNamespace
 
-    from dirqueue.disk.clock import Clock
-
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
     monkeypatch.setattr(Clock, "now", lambda self: 0)
     monkeypatch.setattr(
@@ -115,6 +114,18 @@ def test_drawbacks_are_warnings(tmp_path, few, monkeypatch):
     report = doctor.examine(str(tmp_path))
     assert (results(report)["clock"], results(report)["space"]) == ("warn", "warn")
     assert report.good_for("native")
+
+
+@pytest.mark.parametrize("year", [1970, 2000])
+def test_a_server_whose_clock_was_never_set_fails(dq, tmp_path, few, monkeypatch, year):
+    """Names need a time of 16 digits: no queue can be used there, and the doctor says so instead of ending."""
+    monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
+    monkeypatch.setattr(Clock, "_touch", lambda self: ((year - 1970) * 365.25 + 10) * 86400.0)
+    done = dq("doctor", tmp_path)
+    rows = [line.split("\t") for line in done.lines]
+    assert done.status == 5
+    assert [row[2] for row in rows if row[1] in ("clock", "native")] == ["FAIL", "FAIL"]
+    assert str(year) in next(row[3] for row in rows if row[1] == "clock")
 
 
 def test_a_directory_that_cannot_be_examined(dq, tmp_path):
