@@ -48,7 +48,7 @@ def test_1_it_failed(real, tmp_path):
     ["", "frobnicate", "put", "put q --delay soon", "put q x -f y", "put q --move", "get q -n 0", "get q -n x",
      "put q x --priority 0", "cat q notanid", "ls q --match (", "create q --type heap", "mv q", "put q --bogus"],
 )  # fmt: skip
-def test_2_words_that_cannot_be(dq, tmp_path, monkeypatch, words):
+def test_2_an_invalid_command_line(dq, tmp_path, monkeypatch, words):
     """The usage is wrong: said in one sentence, and nothing is made."""
     monkeypatch.chdir(tmp_path)
     if words.split()[:1] in (["cat"], ["ls"]):
@@ -201,7 +201,7 @@ def test_a_get_onto_a_full_disk_gives_the_message_back(queue, words):
     assert [message.attempts for message in queue.peek()] == [0]
 
 
-def test_a_put_whose_id_cannot_be_told_says_that_it_was_put(queue):
+def test_a_put_whose_id_cannot_be_printed_reports_that_it_was_put(queue):
     """The message is there, so "try again" would be wrong."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
@@ -286,7 +286,7 @@ def test_a_file_that_cannot_be_read_puts_nothing(dq, queue, tmp_path, name):
 
 
 @pytest.mark.root
-def test_without_permission_every_verb_says_so(queue):
+def test_without_permission_every_verb_reports_it(queue):
     """As another user: no put, no get, and the reason."""
     queue.put(b"x")
     os.chmod(queue.path, 0o755)

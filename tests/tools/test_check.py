@@ -286,7 +286,7 @@ def test_repair_never_removes_a_part_of_a_batch_that_is_shown(tmp_path):
 
 
 def test_repair_shows_a_batch_that_is_committed(tmp_path):
-    """Its committer died after the record: the job was told that it is written."""
+    """Its committer died after the record: for the job it is written."""
     root = tmp_path / "q"
     Queue.create(root, stale=0.0, sync=False).close()
 
@@ -426,7 +426,7 @@ def test_check_of_what_is_no_queue(dq, tmp_path):
     assert [line.split("\t")[0] for line in dq("check", "--codes").lines] == list(CODES)
 
 
-def test_check_tells_people_what_it_means(dq, tmp_path):
+def test_check_explains_each_code_once_in_its_table(dq, tmp_path):
     """The table explains each code once."""
     foreign(tmp_path / "q")
     out = dq("check", tmp_path / "q", "--table").out

@@ -33,7 +33,7 @@ def converted(path, layout):
 
 
 @pytest.mark.parametrize(("one", "two"), PAIRS)
-def test_every_message_comes_through_in_order(tmp_path, one, two):
+def test_convert_keeps_every_message_in_order(tmp_path, one, two):
     """From each layout to each other."""
     bodies = filled(tmp_path / "q", one)
     assert convert_queue(tmp_path / "q", layout=two) == (5, "")
@@ -41,7 +41,7 @@ def test_every_message_comes_through_in_order(tmp_path, one, two):
     assert os.listdir(tmp_path) == ["q"]
 
 
-def test_a_queue_that_is_held_is_refused(tmp_path):
+def test_convert_refuses_a_queue_with_held_messages(tmp_path):
     """Nothing is done while somebody works on a message."""
     filled(tmp_path / "q", "dirq-simple")
     with Queue(tmp_path / "q") as queue:
@@ -53,7 +53,7 @@ def test_a_queue_that_is_held_is_refused(tmp_path):
     assert convert_queue(tmp_path / "q", layout="native").messages == 5
 
 
-def test_it_waits_for_leases_if_told_to(tmp_path):
+def test_convert_waits_for_leases_with_wait(tmp_path):
     """A message whose lease ends in time goes with the others."""
     bodies = filled(tmp_path / "q", "native")
     with Queue(tmp_path / "q", margin=0) as queue:
@@ -62,7 +62,7 @@ def test_it_waits_for_leases_if_told_to(tmp_path):
     assert sorted(converted(tmp_path / "q", "vsqs")) == bodies
 
 
-def test_what_the_new_layout_cannot_hold_is_refused(tmp_path):
+def test_convert_refuses_states_that_the_new_layout_lacks(tmp_path):
     """Dead and delayed messages are not dropped in silence."""
     with Queue(tmp_path / "q", sync=False) as queue:
         queue.put(b"later", delay=600)
@@ -112,7 +112,7 @@ KILLED = [
 
 @pytest.mark.parametrize(("one", "two"), [*KILLED, ("dirq-simple", "dirq-normal")])
 @pytest.mark.timeout(180)
-def test_it_goes_on_after_dying_at_any_call(tmp_path, monkeypatch, one, two):
+def test_convert_continues_after_being_killed_at_any_call(tmp_path, monkeypatch, one, two):
     """Whichever call is the last, the next run ends with every message once, in whole."""
     monkeypatch.setattr(convert, "LEASE", 0.01)
     number = 0
@@ -141,7 +141,7 @@ def test_it_goes_on_after_dying_at_any_call(tmp_path, monkeypatch, one, two):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("one", "two"), [("native", "dirq-simple"), ("dirq-normal", "native")])
-def test_it_goes_on_after_dying_again_and_again(tmp_path, monkeypatch, one, two):
+def test_convert_continues_after_being_killed_again_and_again(tmp_path, monkeypatch, one, two):
     """Each run gets a little further than the one before, and dies too."""
     monkeypatch.setattr(convert, "LEASE", 0.01)
     path = tmp_path / "q"
@@ -173,7 +173,7 @@ def test_every_layout_refuses_while_messages_are_held(tmp_path, layout):
 
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
-def test_it_waits_until_the_holder_is_done(tmp_path, layout):
+def test_convert_waits_until_the_holder_is_done(tmp_path, layout):
     """What the holder acks meanwhile is not converted; what it gives back is."""
     filled(tmp_path / "q", layout, 3)
     with Queue(tmp_path / "q", sync=False) as queue:
@@ -191,7 +191,7 @@ def test_it_waits_until_the_holder_is_done(tmp_path, layout):
     assert sorted(converted(tmp_path / "q", "native")) == [b"m1", b"m2"]
 
 
-def test_waiting_has_an_end(tmp_path):
+def test_convert_stops_waiting_after_wait_seconds(tmp_path):
     """Whoever holds on is named in the error; the messages that were moved stay moved, and the next run goes on."""
     bodies = filled(tmp_path / "q", "dirq-simple", 3)
     with Queue(tmp_path / "q", sync=False) as queue:

@@ -54,7 +54,7 @@ def refuse(code):
 
 
 def test_without_hard_links_dirq_simple_fails_and_native_does_not(dq, tmp_path, few, monkeypatch):
-    """The reason is told with the verdict."""
+    """The verdict gives the reason."""
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
     monkeypatch.setattr(fs, "link", refuse(errno.EPERM))
     report = doctor.examine(str(tmp_path))
@@ -103,7 +103,7 @@ def test_a_call_that_fails_is_reported(tmp_path, few, monkeypatch, call, code, p
 
 
 def test_drawbacks_are_warnings(tmp_path, few, monkeypatch):
-    """A wrong clock, little space, memory instead of disk: usable, and told."""
+    """A wrong clock, little space, memory instead of disk: usable, with a warning."""
     from types import SimpleNamespace
 
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
@@ -139,11 +139,11 @@ def test_a_directory_that_cannot_be_examined(dq, tmp_path):
 def test_stress_counts_every_message_and_leaves_nothing(dq, tmp_path, few):
     """Status 0, each promise with its figures, a second path as another host, and a clean directory."""
     done = dq("doctor", "--stress", tmp_path, tmp_path, "--seconds", "1", "--json")
-    told = [row for row in map(json.loads, done.lines) if row["what"] == "stress"]
+    rows = [row for row in map(json.loads, done.lines) if row["what"] == "stress"]
     assert done.status == 0, done
-    assert [row["result"] for row in told] == ["PASS"] * 5
-    assert told[0]["name"] == "nothing is lost"
-    assert told[0]["detail"].startswith("0 of ")
+    assert [row["result"] for row in rows] == ["PASS"] * 5
+    assert rows[0]["name"] == "nothing is lost"
+    assert rows[0]["detail"].startswith("0 of ")
     assert os.listdir(tmp_path) == []
 
 
