@@ -101,7 +101,7 @@ def check(args: argparse.Namespace) -> int:
             with output.progress("check") as step:
                 found = checking.check(path, repair=args.repair, deep=args.deep, progress=step)
         except DirQueueError as error:  # the other queues are checked
-            output.complain(str(error))
+            output.complain(exits.sentence_of(error))
             status = max(status, exits.status_of(error))
             continue
         rows = [_row(path, each, checking.CODES[each.code]) for each in found]

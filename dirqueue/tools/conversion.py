@@ -13,6 +13,7 @@ Layer: tools.  Touches: nothing.  `convert` is what makes, continues and ends a 
 from __future__ import annotations
 
 import os
+import shlex
 from typing import NamedTuple
 
 from dirqueue.disk import fs
@@ -36,7 +37,7 @@ class Interrupted(NamedTuple):
     def __str__(self) -> str:
         return (
             f"a conversion of {self.path!r} to {self.layout} was interrupted: {self.messages} of its messages are in "
-            f"{self.path + SUFFIX!r}; `dirqueue convert {self.path} --to {self.layout}` finishes it"
+            f"{self.path + SUFFIX!r}; `dirqueue convert {shlex.quote(self.path)} --to {self.layout}` finishes it"
         )
 
 

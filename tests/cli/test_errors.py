@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -305,6 +306,27 @@ def test_without_permission_every_verb_reports_it(queue):
     assert done.status == 1, done
     assert "permission" in sentence(done)
     assert len(queue) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["stat", "{nope}"], "`dirqueue create` makes one"),
+        (["check", "{nope}"], "`dirqueue create` makes one"),
+        (["put", "{q}", "-p", "1", "x"], "dirqueue create QUEUE --priorities"),
+        (["cat", "{q}", "x"], "`dirqueue put` printed"),
+        (["cat", "{q}", "x", "y"], "`dirqueue put` printed"),
+        (["ack", "{q}", "x"], "`dirqueue get --hold` printed"),
+        (["convert", "{q}", "--to", "vsqs"], "--wait TIME"),
+    ],
+)
+def test_errors_speak_shell(dq, queue, tmp_path, words, cure):
+    """The cure is a command or an option, not a call in Python."""
+    queue.put(b"x")
+    queue.get(timeout=0)
+    shown = sentence(dq(*(word.format(q=queue.path, nope=tmp_path / "nope") for word in words)))
+    assert cure in shown
+    assert not re.search(r"\w\(|Queue\.|Lease\.|\w=", shown)
 
 
 @pytest.mark.parametrize("words", READERS)
