@@ -87,7 +87,12 @@ sub sync_dir {
     }
 }
 
-sub make { mkdir($_[0], 0777) || $! == EEXIST or stop(1, "cannot make $_[0]: $!"); sync_dir($_[1]) }
+sub make {    # a directory; inside the queue it gets the queue's own mode
+    my ($path, $above) = @_;
+    if (mkdir $path, 0777) { chmod S_IMODE((lstat $Q)[2]), $path if $path ne $Q }
+    elsif ($! != EEXIST) { stop(1, "cannot make $path: $!") }
+    sync_dir($above);
+}
 
 sub create {    # a whole new file, or none
     my ($path, $data, $sync) = @_;

@@ -161,8 +161,8 @@ def exit_status() -> str:
 def codes() -> str:
     """What check knows."""
     rows = "\n".join(
-        f"| {code} | {told.name} | {told.level} | {told.meaning} | {told.cure} |"
-        for code, told in check.CODES.items()
+        f"| {code} | {problem.name} | {problem.level} | {problem.meaning} | {problem.cure} |"
+        for code, problem in check.CODES.items()
     )
     return (
         f"# What `dirqueue check` finds\n\n{NOTE}\n"

@@ -28,7 +28,8 @@ PLACE_SECONDS = 1.0
 PAUSE_SECONDS = 0.1
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BUSY = (
-    b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+    b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n"
+    b'{"error": "too many connections: try again"}'
 )
 
 
@@ -105,7 +106,7 @@ class Server(ThreadingHTTPServer):
             return True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report what a connection failed of in one line; clients that went away are not reported."""
+        """Report in one line why a connection failed; clients that went away are not reported."""
         error = sys.exception()
         if not isinstance(error, OSError):
             print(f"dirqueue: web: {type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201

@@ -207,6 +207,16 @@ def test_a_message_rejected_by_perl_is_a_dead_letter_of_the_library(path: str) -
 
 
 @needs_perl
+def test_directories_made_by_perl_have_the_mode_of_the_queue(path: str) -> None:
+    """So that a group that shares the queue shares them too, whatever the umask."""
+    os.mkdir(path)
+    os.chmod(path, 0o2770)
+    perl("put", path, "body=a")
+    perl("reject", path, perl("get", path))
+    assert os.stat(f"{path}/dead").st_mode & 0o7777 == 0o2770
+
+
+@needs_perl
 def test_perl_retries_with_a_note_and_ends_among_the_dead(path: str) -> None:
     """Each failure is noted beside the message; the last one goes to dead/ instead of coming back."""
     queue = Queue.create(path, max_attempts=2, backoff=0.001)

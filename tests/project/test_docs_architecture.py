@@ -67,3 +67,12 @@ def test_adding_a_state_touches_the_files_that_the_page_counts() -> None:
     """At least those that list states by hand."""
     assert files(STATES) - row("add a state") == set()
     assert f"| add a state | {len(row('add a state'))} |" in PAGE
+
+
+def test_a_quirk_touches_as_many_files_as_the_page_counts() -> None:
+    """From the quirk that mount.py handles alone to the one that most modules know."""
+    text = (ROOT / "dirqueue" / "disk" / "mount.py").read_text()
+    quirks = re.findall(r"self\.(\w+) = (?:network|False)$", text, re.MULTILINE)
+    assert len(quirks) >= 5
+    counts = [len(files(re.compile(rf"\b{quirk}\b"))) for quirk in quirks]
+    assert f"| add a quirk of a filesystem | {min(counts)} to {max(counts)} |" in PAGE

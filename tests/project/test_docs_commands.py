@@ -98,6 +98,8 @@ def check(command: Command) -> None:
             raise Refused(f"{parser.prog} has no option {option!r}")
     try:
         values = vars(parser.parse_args(rest))
+    except SystemExit:  # --version, --help
+        return
     except Refused as error:
         if command.whole or not re.search("required|expected", str(error)):
             raise

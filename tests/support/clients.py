@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -13,7 +12,13 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 SCRIPT = DOCS / "protocol.sh"
 PERL = DOCS / "protocol.pl"
-needs_perl = pytest.mark.skipif(shutil.which("perl") is None, reason="needs perl")
+needs_perl = pytest.mark.skipif(
+    subprocess.run(
+        ["/bin/sh", "-c", "perl -MJSON::PP -MTime::HiRes -e 1"], capture_output=True, check=False
+    ).returncode
+    != 0,
+    reason="needs perl with its core modules",
+)
 
 
 def run(client: Path, *words: str, body: bytes = b"", **env: str) -> subprocess.CompletedProcess[bytes]:

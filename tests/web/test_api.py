@@ -198,6 +198,20 @@ def test_one_broken_queue_leaves_the_others_on_the_page(client, spool, stored):
     assert client.get("/api/messages", queue="broken")[0] in (404, 409)
 
 
+@pytest.mark.parametrize(
+    "note",
+    ["[" * 200_000, "[]", "{", '{"error": "x", "at": 1e999}', '{"error": "x", "at": 1' + "0" * 40 + "}"],
+)
+def test_one_broken_note_leaves_the_other_messages_in_the_list(client, spool, note):
+    """It is as if there were none."""
+    id = dead_ids(spool)[1]
+    (spool / "orders" / "dead" / f"{id}.error").write_text(note)
+    status, answer = client.get("/api/messages", queue="orders", state="dead")
+    assert (status, len(answer["messages"])) == (200, 3)
+    assert [message["id"] for message in answer["messages"] if message["error"] is None] == [id]
+    assert client.get("/api/message", queue="orders", id=id)[0] == 200
+
+
 def test_an_error_text_with_half_a_character_is_valid_json(client, spool):
     """A note that another program wrote may hold what UTF-8 cannot."""
     id = dead_ids(spool)[0]

@@ -201,14 +201,14 @@ def test_names_bodies_and_errors_are_shown_without_invisible_characters(serve, s
     assert browser.errors == []
 
 
-@pytest.mark.parametrize("fragment", ["#/q/%", "#/q/%FF/%E0%A4%A", "#/q/orders/nothing", "#////"])
-def test_an_address_typed_by_hand_does_not_stop_the_page(serve, browser, fragment):
+def test_an_address_typed_by_hand_does_not_stop_the_page(serve, browser):
     """It shows something, and goes on."""
     browser.open(serve().url)
     browser.until("document.querySelectorAll('.card').length === 2")
-    browser.js(f"location.hash = {json.dumps(fragment)}")
-    redraw(browser)
-    assert browser.js("document.querySelector('#live').className") == "on"
+    for fragment in ("#/q/%", "#/q/%FF/%E0%A4%A", "#/q/orders/nothing", "#////"):
+        browser.js(f"location.hash = {json.dumps(fragment)}")
+        redraw(browser)
+        assert browser.js("document.querySelector('#live').className") == "on"
     browser.js("location.hash = '#/'")
     browser.until("document.querySelectorAll('.card').length === 2")
     assert browser.errors == []

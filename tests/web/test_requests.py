@@ -309,11 +309,29 @@ def test_a_client_is_refused_when_all_others_are_being_answered(serve, monkeypat
         for connection in (first, second):
             connection.sendall(get(LOCAL))
             assert busy.acquire(timeout=PATIENCE)
-        assert answer_to(one, b"").startswith(b"HTTP/1.0 503 ")
+        head, _, body = answer_to(one, b"").partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.0 503 ")
+        assert json.loads(body)["error"]
         go.set()
         for connection in (first, second):
             assert connection.recv(12) == b"HTTP/1.0 200"
     assert Client(one).get("/api/queues")[0] == 200
+
+
+def test_an_order_whose_connection_was_dropped_is_not_carried_out(serve, spool, monkeypatch):
+    """Its client sees a broken connection, and so nothing may have happened."""
+    one = serve()
+    real = one.is_read
+
+    def is_read(connection):
+        one._drop_slowest()  # the race: just when the order is complete
+        return real(connection)
+
+    monkeypatch.setattr(one, "is_read", is_read)
+    before = threading.active_count()
+    assert b" 200 " not in answer_to(one, smuggled(spool))
+    until(lambda: threading.active_count() <= before, "the thread to end")
+    assert len(dead_ids(spool)) == 3
 
 
 EXHAUSTED = """
