@@ -25,7 +25,10 @@ from dirqueue.errors import (
     Unsupported,
     access_error,
 )
-from dirqueue.layouts import describe, layout_class
+from dirqueue.layouts import describe, layout_class, recognise, signs
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.inspect import TEMPORARY
+from dirqueue.layouts.native.names import ACKED, DEAD, DONE, ERROR, ERROR_NEW, NEW
 from dirqueue.lease import Lease
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
@@ -34,10 +37,8 @@ from dirqueue.tools.conversion import FROM, LOCK
 
 #: How long one message may be on its way; after a crash its lease delays the conversion for so long.
 LEASE = 60.0
-#: What of an emptied queue may be removed with it.
-FURNITURE = (*describe("native").litter, FROM, FROM + ".new", LOCK)
-#: And what a process that died left there: never a message that was accepted.
-LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)|[0-9]{13,34}\.(new|error)|\.clock-.*")
+#: COMPAT: unfinished elements of dirq, and locks.
+_DIRQ_LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)")
 
 
 class Converted(NamedTuple):
@@ -111,6 +112,11 @@ class _Conversion:
             raise access_error(self.path, "convert", error) from error
 
     def _run(self, wait: float) -> Converted:
+        if self._there(self.old) and self._began_as() == "auto":
+            raise QueueError(
+                f"{self.old!r} holds what an earlier conversion found and that is not dirqueue's: move it away first",
+                path=self.path,
+            )
         if not self._there(self.old):
             source = self._source()
             if source is None:
@@ -140,6 +146,8 @@ class _Conversion:
         # The new queue is made before that is written down, and leaves its place in the last step but one.
         if began_as != "auto" and not self._there(self.target_path):
             return None
+        if began_as == "auto":
+            signs.need_queue(self.path, "converted")
         source = Queue(self.path, create=False, layout=began_as)
         # CRASH: that we die, however often, is no failure of the message that we hold then.
         source.layout.settings = source.settings._replace(max_attempts=0)
@@ -253,8 +261,11 @@ class _Conversion:
                     with self._new(self.path) as target:
                         self._leftovers(late, target)
                         self._drain(late, target, time.monotonic())
-            _remove(self.old)
-        _remove(self.work)
+            _remove_old(self.old, self._began_as())
+        for name in (FROM + ".new", FROM, LOCK):
+            fs.discard(os.path.join(self.work, name), -1)
+        for path in (self.moving, self.work):
+            fs.remove_directory(path, -1)
         return self.work if self._there(self.work) else ""
 
     @staticmethod
@@ -262,18 +273,37 @@ class _Conversion:
         return fs.exists(path, -1)
 
 
-def _remove(path: str) -> None:
-    """Remove a directory that holds only empty directories and files of dirqueue."""
-    for entry in list(fs.listing(path, -1)) if fs.exists(path, -1) else ():
+def _remove_old(path: str, layout: str) -> None:
+    """Remove an emptied queue: its directories and what crashes left in it, but nothing that is not dirqueue's."""
+    for entry in list(fs.listing(path, -1)):
         inner = os.path.join(path, entry.name)
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name in ("obsolete", "temporary"):
-                fs.remove_tree(inner, -1)  # dirq-normal: elements half removed or half written
+        if not entry.is_dir(follow_symlinks=False):
+            if entry.name in describe("native").litter or TEMPORARY.fullmatch(entry.name):
+                fs.discard(inner, -1)
             else:
-                _remove(inner)
-        elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):
-            fs.discard(inner, -1)
+                _remove_litter(path, entry.name)
+        elif entry.name in describe(layout).nests and layout == "dirq-normal":
+            fs.remove_tree(inner, -1)  # elements half removed or half written
+        elif layout in recognise(entry.name, lambda: True) or entry.name in (DEAD, DONE):
+            _remove_emptied(inner)
     fs.remove_directory(path, -1)
+
+
+def _remove_emptied(path: str) -> None:
+    """Remove a directory of messages with what crashes left in it."""
+    for entry in list(fs.listing(path, -1)):
+        if entry.is_dir(follow_symlinks=False):
+            _remove_emptied(os.path.join(path, entry.name))
+        else:
+            _remove_litter(path, entry.name)
+    fs.remove_directory(path, -1)
+
+
+def _remove_litter(path: str, name: str) -> None:
+    """Remove a file that a process left when it died: never a message that was accepted."""
+    parsed = names.parse(name)
+    if _DIRQ_LITTER.fullmatch(name) or (parsed and parsed.kind in (NEW, ERROR, ERROR_NEW, ACKED)):
+        fs.discard(os.path.join(path, name), -1)
 
 
 def _flush(path: str) -> None:

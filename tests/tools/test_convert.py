@@ -379,3 +379,38 @@ def test_an_interrupted_conversion_is_not_continued_to_another_layout(tmp_path, 
         convert_queue(tmp_path / "q", layout="dirq-simple", wait=30)
     assert convert_queue(tmp_path / "q", layout="native", wait=30).left == ""
     assert len(converted(tmp_path / "q", "native")) == 5
+
+
+# --- what is not dirqueue's ------------------------------------------------------------------------------------
+
+
+def test_convert_refuses_a_directory_that_is_no_queue(dq, tmp_path):
+    """Else the whole directory would be renamed away, and an empty queue be in its place."""
+    (tmp_path / "home" / "empty").mkdir(parents=True)
+    (tmp_path / "home" / "letter").write_text("dear")
+    before = files(tmp_path)
+    done = dq("convert", tmp_path / "home", "--to", "vsqs")
+    assert (done.status, "is not a queue" in sentence(done)) == (1, True)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("one", LAYOUTS)
+def test_convert_keeps_files_that_are_not_dirqueues(tmp_path, one):
+    """Whatever they are called, and empty directories too; they are kept aside, and the result says where."""
+    two = "native" if one != "native" else "vsqs"
+    bodies = filled(tmp_path / "q", one, 2)
+    strange = ["from", "lock", "README", "notes/from", "notes/queue.json", "notes/0123456789abcd.tmp"]
+    if one != "dirq-normal":
+        strange.append("attic/obsolete/thesis")
+    for name in strange:
+        (tmp_path / "q" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "q" / name).write_text("mine")
+    (tmp_path / "q" / "notes" / "empty").mkdir()
+    done = convert_queue(tmp_path / "q", layout=two)
+    assert done == (2, str(tmp_path / "q.converting"))
+    old = tmp_path / "q.converting" / "old"
+    assert {name for name in files(old) if (old / name).is_file()} == set(strange)
+    assert (old / "notes" / "empty").is_dir()
+    with pytest.raises(QueueError, match="move it away first"):
+        convert_queue(tmp_path / "q", layout="dirq-normal" if one != "dirq-normal" else "vsqs")
+    assert converted(tmp_path / "q", two) == bodies
