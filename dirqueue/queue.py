@@ -445,13 +445,14 @@ class Queue(Consumer[T]):
     def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time left behind; safe beside everything, never needed for correctness.
 
-        Only one purger works at a time; while another one does, nothing is done and `busy` is 1.
+        Only one purger works at a time; while another one does, nothing is done and `busy` is 1. A directory that
+        shows no sign of a queue is refused, unless the layout was named.
         """
         from filelock import FileLock, Timeout
 
         if not self.layout.directory.find():
             return Purged()
-        if self.layout.name != "null":
+        if self.settings.layout == "auto":  # whoever names the layout knows that it is a queue
             signs.need_queue(self.layout.directory.path, "purged")
         try:
             with FileLock(self.layout.purge_lock(), timeout=0):

@@ -118,5 +118,5 @@ def test_message_comes_once_with_all_programs_at_work(crew, layout):
 @pytest.mark.parametrize("layout", PURGED)
 def test_many_thousands_all_at_once(crew, layout, monkeypatch):
     """The same with twenty thousand messages."""
-    monkeypatch.setattr("kit.PATIENCE", 1800.0)
+    monkeypatch.setattr(kit, "PATIENCE", 1800.0)
     together(crew, layout, purgers=PURGED[layout], count=5000)
