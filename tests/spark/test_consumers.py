@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.kit import FORK, drain, files
+from support.kit import FORK, PATIENCE, drain, files
 from support.patience import until
 
-from dirqueue import Queue, QueueError
+from dirqueue import DirQueueError, Queue, QueueError
 from dirqueue.layouts.native import pins, staged
 from dirqueue.spark.columns import Rows, read_schema
 from dirqueue.spark.options import open_native
@@ -29,6 +29,12 @@ def rows(reader, start, end):
     """Return the bodies that the tasks of a batch read."""
     batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
     return sorted(body for batch in batches for body in batch.column("value").to_pylist())
+
+
+def receive(pipe):
+    """Return what a child sends; fail if it sends nothing."""
+    assert pipe.poll(PATIENCE), "the child sent nothing"
+    return pipe.recv()
 
 
 @pytest.fixture
@@ -76,7 +82,7 @@ def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
     here, there = FORK.Pipe(duplex=False)
     child = FORK.Process(target=die, args=(there,))
     child.start()
-    end = here.recv()
+    end = receive(here)
     child.join()
     assert source(queue).latestOffset(START, ALL) == START
     assert rows(source(queue), START, end) == [b"1", b"2", b"3"]
@@ -137,7 +143,7 @@ def test_a_source_that_was_stopped_for_longer_than_claim_timeout_fails(queue_dir
         go.recv()
         try:
             reader.latestOffset(end, ALL)
-        except QueueError as error:
+        except DirQueueError as error:
             there.send(str(error))
         else:
             there.send("no error")
@@ -146,12 +152,12 @@ def test_a_source_that_was_stopped_for_longer_than_claim_timeout_fails(queue_dir
     wait, go = FORK.Pipe(duplex=False)
     child = FORK.Process(target=run, args=(there, wait))
     child.start()
-    here.recv()
+    receive(here)
     os.kill(child.pid, signal.SIGSTOP)
     until(lambda: queue.purge().released, "the lot to go back")
     os.kill(child.pid, signal.SIGCONT)
     go.send("go on")
-    assert "stopped for longer than claimTimeout (0.5 s), and the messages of lot 1" in here.recv()
+    assert "stopped for longer than claimTimeout (0.5 s), and the messages of lot 1" in receive(here)
     child.join()
     assert drain(queue) == [b"1", b"2"]
 
