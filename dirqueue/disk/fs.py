@@ -13,7 +13,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
-from stat import S_ISREG
+from stat import S_IMODE, S_ISREG
 from typing import Any, BinaryIO
 
 from dirqueue.errors import MessageTooLarge, SettingsError
@@ -302,6 +302,26 @@ def make_directory(path: str, dir_fd: int | None = None) -> bool:
         mkdir(path, DIR_MODE, dir_fd=dir_fd)
     except FileExistsError:
         return False
+    return True
+
+
+def make_inner(path: str, dir_fd: int) -> bool:
+    """Make a directory inside an open one, with that one's mode whatever the umask; return whether it was us.
+
+    So whoever may use the outer one may use the inner one too. A filesystem that refuses leaves what the umask gave.
+    """
+    if not make_directory(path, dir_fd):
+        return False
+    try:
+        wanted = S_IMODE(fstat(dir_fd).st_mode)
+        fd = open(path, DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
+        try:
+            if S_IMODE(fstat(fd).st_mode) != wanted:
+                chmod(fd, wanted)
+        finally:
+            close(fd)
+    except OSError:
+        pass  # RACE: it was empty, and is gone already
     return True
 
 

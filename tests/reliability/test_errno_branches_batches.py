@@ -12,7 +12,7 @@ from support.kit import LONG, drain, replaced
 from dirqueue import LeaseLost, Queue, QueueAccess, QueueError, QueueNotFound, SettingsError
 from dirqueue.disk import fs, mount
 from dirqueue.disk.identity import new_id
-from dirqueue.layouts.native import pins, staged
+from dirqueue.layouts.native import pins, publish, staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.staged import Identity
 from dirqueue.layouts.native.supply import claimable
@@ -74,7 +74,9 @@ def durable(queue_dir):
 def test_a_writer_that_fails_takes_its_part_away(bench, call, code):
     """Whichever call fails: one error with its errno, nothing left, no descriptor open."""
     writer = bench.writer()
-    with nothing_left_open(), failing(call, code), pytest.raises(QueueAccess) as caught:
+    # The mode of a new part may fail to be set: that is no error.
+    when = (lambda path, flags, *_, **__: not flags & os.O_NOFOLLOW) if call == "open" else None
+    with nothing_left_open(), failing(call, code, when=when), pytest.raises(QueueAccess) as caught:
         writer.add([b"x"])
     assert caught.value.errno == code
     assert bench.staged() == []
@@ -155,12 +157,12 @@ def test_an_abort_beside_a_writer_that_never_stops_ends(bench, monkeypatch):
 def test_a_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
     """If it is never reached the attempt failed, and nothing is left."""
     bench.directory.mount = mount.Mount("nfs4")
-    monkeypatch.setattr(staged, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(publish, "SETTLE_SECONDS", 0.0)
     with replaced(fs, served_size=lambda *_: 0), pytest.raises(QueueAccess) as caught:
         bench.write(b"x")
     assert caught.value.errno == errno.EIO
     assert bench.staged() == []
-    monkeypatch.setattr(staged, "SETTLE_SECONDS", LONG)
+    monkeypatch.setattr(publish, "SETTLE_SECONDS", LONG)
     sizes = iter([0, 0])
     real = fs.served_size
     with replaced(fs, served_size=lambda *arguments: next(sizes, None) or real(*arguments)):

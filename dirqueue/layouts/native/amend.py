@@ -22,7 +22,7 @@ from dirqueue.layouts.base import Held
 from dirqueue.layouts.native import inspect, names
 from dirqueue.layouts.native.cursor import Cursor
 from dirqueue.layouts.native.inspect import DONE
-from dirqueue.layouts.native.names import parse
+from dirqueue.layouts.native.names import MALFORMED, parse
 from dirqueue.message import Entry, Failure, instant
 from dirqueue.settings import Settings, check_seconds
 
@@ -84,8 +84,9 @@ class Looker:
         if entry.state == DONE:
             try:
                 self.directory.need()
-                # A cancelled message was never claimed, and has no time.
-                claimed = int(fs.mtime_of(entry.place, self.directory.fd) * 1_000_000)
+                facts = fs.stat(entry.place, dir_fd=self.directory.fd, follow_symlinks=False)
+                # A cancelled message was never claimed, and has no time; a file with other names keeps its own.
+                claimed = facts.st_mtime_ns // 1000 if facts.st_nlink == 1 else 0
                 return instant(claimed) if claimed else None
             except FileNotFoundError:
                 return None
@@ -103,8 +104,8 @@ class Looker:
             return Failure(
                 str(record["error"]), instant(int(record["at"])), instant(int(leased)) if leased else None
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # none was kept, or somebody else's hand was in it
+        except (OSError, *MALFORMED):
+            return None  # none was kept, or it is not as we write them
 
     # --- changes of what nobody holds ----------------------------------------------------------------------
 
@@ -199,8 +200,7 @@ class Looker:
     def _to_done(self, held: Held) -> None:
         self._make_room(DONE)
         # The time of the claim is kept as the file's own time; after a crash here the lease is still ours.
-        leased = held.leased * 1000
-        fs.utime(held.place, ns=(leased, leased), dir_fd=self.directory.fd, follow_symlinks=False)
+        set_time(self.directory, held.place, held.leased * 1000)
         self._into(DONE, held, self.directory.clock.now())
         if self.settings.sync:
             self.directory.sync(DONE)
@@ -229,7 +229,7 @@ class Looker:
 
     def _make(self, folder: str) -> None:
         if folder not in self._made:
-            fs.make_directory(folder, self.directory.fd)
+            fs.make_inner(folder, self.directory.fd)
             if self.settings.sync:
                 self.directory.sync()  # whoever made it may not have come to this yet
             self._made.add(folder)
@@ -263,6 +263,15 @@ class Looker:
             fs.rename_in(old, new, self.directory.fd)
         except OSError:
             pass
+
+
+def set_time(directory: Directory, place: str, nanoseconds: int) -> None:
+    """Set the time of a message's file; not if it has other names, because then its times are not ours alone."""
+    if fs.stat(place, dir_fd=directory.fd, follow_symlinks=False).st_nlink == 1:
+        try:
+            fs.utime(place, ns=(nanoseconds, nanoseconds), dir_fd=directory.fd, follow_symlinks=False)
+        except PermissionError:
+            pass  # another user put it, and only that one may; the time is worth less than the ack
 
 
 def moved_on(id: str) -> MessageNotFound:

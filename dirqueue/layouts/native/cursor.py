@@ -13,7 +13,7 @@ import errno
 import itertools
 import os
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -29,6 +29,7 @@ from dirqueue.layouts.native.names import (
     NEW,
     READY,
     SLICE,
+    SPARK,
     STAGING,
 )
 from dirqueue.layouts.native.publish import SLICE_SECONDS
@@ -37,10 +38,19 @@ from dirqueue.settings import Settings
 #: A snapshot is good for this long, or this many times what it took to make, whichever is longer.
 FRESH_SECONDS = 0.2
 FRESH_TIMES = 50
+#: The same where a message that was put later may have to come first (priorities, lifo).
+#: COST: a tenth of a busy consumer's time goes into listings, where it is a fiftieth otherwise.
+FRESH_TIMES_OUT_OF_TURN = 10
+#: Messages of our own that are remembered between two claims, where they may be next.
+INSERTED = 1000
+#: How long directories that we may not use are left alone.
+CLOSED_SECONDS = 60.0
 #: After a miss, skip up to this many names: another consumer is working through them.
 JUMP = 64
 #: Above this many flat names (peers that do not slice) only the first ones are kept.
 KEEP = 32768
+#: How long a name that ended a wait is worth trying.
+ARRIVED_NS = 1_000_000_000
 #: The granularity of directory times: a change within it may not show.
 TICK_NS = 20_000_000
 #: Entries looked at together.
@@ -86,10 +96,19 @@ class Cursor:
         self._stale_after = micros(settings.stale)
         #: The directory and the names in it to try now, as one: claims read it without the lock.
         self.row: tuple[str, list[str]] = ("", [])
-        #: Until when the snapshot is good.
+        #: Until when the snapshot is good, in nanoseconds of the monotonic clock: nobody can set that one.
         self.expires = 0
+        self._fresh_times = FRESH_TIMES
+        if settings.order == "lifo" or settings.priorities:
+            self._fresh_times = FRESH_TIMES_OUT_OF_TURN
+        self._inserted = 0
+        #: Directories of other users that we may not use, and until when they are left alone (monotonic).
+        self._closed: dict[str, float] = {}
+        #: Whether the queue holds messages that consumers of lots have pinned, by the last listing.
+        self.has_pins = False
         self._segments: list[Segment] = []
-        self._skipped = False
+        #: The directory of which we jumped over some names: it is listed again before others have their turn.
+        self._skipped: str | None = None
         self._idle_mtime = -1
         #: How many listings of the queue were made: what bounds a claim.
         self.looks = 0
@@ -102,12 +121,9 @@ class Cursor:
         if self._directory.arrived and self._try_arrived(now):
             return True
         while True:
-            if now < self.expires:
+            if time.monotonic_ns() < self.expires:
                 if self.row[1]:
                     return True
-                if self._skipped:
-                    self._skipped = False
-                    self._segments.append(Segment(self.row[0], None))
                 if self._next_segment(now):
                     return True
             if self._idle(now):
@@ -122,18 +138,18 @@ class Cursor:
         if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
             return False
         self.row = ("", [name])
-        self.expires = max(self.expires, now + 1)
+        self.expires = max(self.expires, time.monotonic_ns() + ARRIVED_NS)
         return True
 
     def missed(self) -> None:
         """Somebody took the name first: they are working through here, so go on a little further."""
         import random  # and hashlib with it: who is alone never needs it
 
-        run = self.row[1]
+        prefix, run = self.row
         ahead = min(len(run) - 1, int(random.random() * JUMP))  # noqa: S311
         if ahead > 0:
             del run[-ahead:]
-            self._skipped = True
+            self._skipped = prefix
 
     def stale(self) -> None:
         """Look again before the next claim."""
@@ -141,24 +157,48 @@ class Cursor:
         self._still.clear()
         self._idle_mtime = -1
 
-    def insert(self, name: str) -> None:
-        """Take note of a message of our own that may come before those in the snapshot (stacks, priorities)."""
-        prefix, run = self.row
+    def insert(self, prefix: str, name: str) -> None:
+        """Take note of a message of our own that may come before those in the snapshot (lifo, priorities)."""
+        before, run = self.row
         try:
             first = _priority(run[-1])
         except IndexError:
             self.expires = 0
             return
         mine = _priority(name)
-        if mine < first or (mine == first and self._order == "lifo"):
-            self._segments.append(Segment(prefix, run))
-            self.row = ("", [name])
+        if mine > first or (mine == first and self._order != "lifo"):
+            return
+        if self._inserted >= INSERTED:  # nobody claims here: remember nothing, and list when somebody does
+            self._forget()
+            return
+        self._inserted += 1
+        if prefix == before:
+            run.append(name)
+        else:
+            self._segments.append(Segment(before, run))
+            self.row = (prefix, [name])
+
+    def _forget(self) -> None:
+        self.row, self._segments, self._inserted, self.expires = ("", []), [], 0, 0
+
+    def close(self, prefix: str) -> None:
+        """Leave a directory that we may not use to others for a while."""
+        self._closed[prefix] = time.monotonic() + CLOSED_SECONDS
+        if self.row[0] == prefix:
+            self.row = ("", [])
 
     # --- segments ------------------------------------------------------------------------------------------
 
     def _next_segment(self, now: int) -> bool:
+        skipped, self._skipped = self._skipped, None
+        if skipped == "":
+            return False  # the queue itself: list all of it
+        if skipped:
+            self._segments.append(Segment(skipped, None))
         while self._segments:
             prefix, run = self._segments.pop()
+            if prefix in self._closed:
+                continue
             if run is None:
                 run = self._enter(prefix, now)
             if run:
@@ -179,6 +219,9 @@ class Cursor:
         try:
             view = self._list(prefix, now)
         except (FileNotFoundError, NotADirectoryError):
+            return []
+        except PermissionError:
+            self.close(prefix)
             return []
         claimable = self._ordered(view.claimable)
         if view.containers:
@@ -202,18 +245,25 @@ class Cursor:
         id, _, kind = name.rpartition("/")[2].partition(".")
         if kind == SLICE and now < names.micros_of(id) + micros(2 * SLICE_SECONDS):
             return
-        if fs.remove_directory(name, self._directory.fd) and "/" in name:
+        try:
+            gone = fs.remove_directory(name, self._directory.fd)
+        except PermissionError:
+            return  # another user's
+        if gone and "/" in name:
             self._remove(name.rpartition("/")[0] + "/", now)
 
     # --- listings ------------------------------------------------------------------------------------------
 
     def _refresh(self, now: int) -> bool:
-        """List the queue anew; whether there is something to claim."""
+        """List the queue anew; return whether there is something to claim."""
         self.looks += 1
+        self._inserted = 0
         began = time.monotonic()
+        if self._closed:
+            self._closed = {prefix: until for prefix, until in self._closed.items() if until > began}
         mtime = self._mtime(".")
         trusted = self._trusted(mtime)
-        self._skipped = False
+        self._skipped = None
         self.soonest = NEVER
         view = self._list("", now)
         if view.bare and self._directory.removed():
@@ -224,7 +274,7 @@ class Cursor:
         self._directory.inner = sorted(view.containers)[-WATCHED:]
         self.row = ("", [])
         took = time.monotonic() - began
-        self.expires = now + micros(max(FRESH_SECONDS, FRESH_TIMES * took))
+        self.expires = time.monotonic_ns() + int(1e9 * max(FRESH_SECONDS, self._fresh_times * took))
         found = self._next_segment(now)
         quiet = not found and not self._containers and not view.claimable
         self._idle_mtime = mtime if quiet and trusted else -1
@@ -242,9 +292,13 @@ class Cursor:
             return row
         flat.reverse()
         begin, mixed = 0, []
+        # Few directories among thousands of names: look for their places, do not walk.
+        # COST: walking all, where there are about as many of each (1,000 priorities), takes 32 ms instead of 57.
+        few = len(row) * 16 < len(flat)
+        turns: list[Any] = flat if few else [self._turn(name) for name in flat]
+        key: Any = self._turn if few else None
         for container in reversed(row):
-            # Few directories among thousands of names: look for their places, do not walk.
-            end = bisect.bisect_left(flat, self._turn(container.prefix), lo=begin, key=self._turn)
+            end = bisect.bisect_left(turns, self._turn(container.prefix), lo=begin, key=key)
             mixed += [Segment("", flat[begin:end][::-1]), container]
             begin = end
         mixed.append(Segment("", flat[begin:][::-1]))
@@ -274,7 +328,7 @@ class Cursor:
         """Sort out one directory in one pass."""
         ready: list[str] = []
         others: list[names.Name] = []
-        bare = True
+        bare, pins = True, False
         last = ""
         with fs.entries(prefix or ".", self._directory.fd) as found:
             while True:
@@ -291,6 +345,8 @@ class Cursor:
                 if len(plain) < len(chunk):
                     others += filter(None, map(_other, (name for name in chunk if len(name) != ID_DIGITS)))
                 others += filter(None, map(_container, strange))
+                if not prefix:
+                    pins = pins or any(entry.name == SPARK for entry in strange)
                 if plain and not _all_ids(plain):
                     plain = [name for name in plain if names.parse(name)]
                 ready += [name for name in plain if name < last] if last else plain
@@ -300,6 +356,8 @@ class Cursor:
                     last = ready[0]
                 elif len(ready) > 2 * KEEP:
                     ready = self._ordered(ready)[-KEEP:]
+        if not prefix:
+            self.has_pins = pins
         leftovers = [name for name in others if name.kind in LEFTOVERS and self._stale(name, now)]
         if leftovers:
             self.leftovers = [(prefix, leftovers[:TIDY])]

@@ -83,7 +83,9 @@ def _directory(directory: Directory, prefix: str, now: int) -> Iterator[Entry]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        raise access_error(directory.path, "list", error) from error
+        if not prefix or not isinstance(error, PermissionError):
+            raise access_error(directory.path, "list", error) from error
+        yield Entry("", "foreign", prefix[:-1], 0)  # another user's: what is in it cannot be known
     for each in inner:
         if each.count("/") <= DEPTH:
             yield from _directory(directory, each, now)

@@ -34,6 +34,8 @@ from dirqueue.settings import Settings
 
 #: How many snapshots one claim may use up before it says that there is nothing for it.
 LOOKS = 50
+#: Seconds between two looks for consumers of lots that are past their timeout.
+LOST_SECONDS = 30.0
 #: How often a claim that came late is renewed before it is handed over.
 RENEWALS = 3
 
@@ -47,27 +49,27 @@ class Native(Looker):
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self.directory = directory
         self.settings = settings
-        self._publisher = Publisher(directory, settings)
+        # In any other order a message put by us may be the next one to claim; in this one there is nothing to add.
+        self._out_of_turn = settings.order != "fifo" or settings.priorities
+        self._publisher = Publisher(directory, settings, self._insert if self._out_of_turn else None)
         self._cursor = Cursor(directory, settings)
         self._lock = threading.RLock()  # a signal handler may get while we do
+        #: When lost consumers are looked for next, by the monotonic clock.
+        self._lost_at = 0.0
         self._made: set[str] = set()
         # Bound once: these are looked at for every message.
         self._keep_done, self._sync = settings.keep_done, settings.sync
         self._lease, self._spans = float(settings.lease), _spans(settings.lease)
-        # In any other order a message put by us may be the next one to claim; in this one there is nothing to add.
-        self._out_of_turn = settings.order != "fifo" or settings.priorities
-        if not self._out_of_turn:
-            self.put = self._publisher.put  # type: ignore[method-assign]
 
     # --- producers -----------------------------------------------------------------------------------------
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         """Write one message and make it visible."""
-        id = self._publisher.put(data, delay, priority)
-        if not delay:
-            with self._lock:
-                self._cursor.insert(id)
-        return id
+        return self._publisher.put(data, delay, priority)
+
+    def _insert(self, prefix: str, id: str) -> None:
+        with self._lock:
+            self._cursor.insert(prefix, id)
 
     def put_many(
         self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
@@ -82,7 +84,10 @@ class Native(Looker):
         self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
     ) -> str:
         """Move or link a file in."""
-        return self._publisher.put_path(path, delay, priority, link=link)
+        id = self._publisher.put_path(path, delay, priority, link=link)
+        if self._out_of_turn:
+            self._cursor.stale()
+        return id
 
     def count(self) -> int:
         """Return how many messages are waiting or held."""
@@ -104,7 +109,7 @@ class Native(Looker):
         while True:
             # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
             prefix, run = cursor.row
-            if not run or now >= cursor.expires:
+            if not run or time.monotonic_ns() >= cursor.expires:
                 last_look = last_look or cursor.looks + LOOKS
                 if cursor.looks > last_look or not self._look(now):
                     return None
@@ -124,6 +129,9 @@ class Native(Looker):
             try:
                 fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
+                if prefix and isinstance(error, PermissionError):
+                    self._close(prefix)
+                    continue
                 if not self._took_anyway(error, prefix + name, place):
                     self._missed()
                     continue
@@ -153,6 +161,9 @@ class Native(Looker):
                     found = self.directory.reopen() and self._cursor.fill(now)
                 if self._cursor.leftovers:
                     self._tidy()
+                if self._cursor.has_pins and time.monotonic() >= self._lost_at and self._release_lost():
+                    self._cursor.stale()
+                    found = self._cursor.fill(self.directory.clock.now())
             return found
         except FileNotFoundError:
             return False
@@ -179,6 +190,18 @@ class Native(Looker):
         except LeaseLost:
             return False  # all of it was over, and somebody has taken the message
         return True
+
+    def _release_lost(self) -> int:
+        """Give back what lost consumers pinned: purging is never needed for that."""
+        from dirqueue.layouts.native import pins
+
+        self._lost_at = time.monotonic() + LOST_SECONDS
+        return pins.release_stale(self.directory, self.settings)
+
+    def _close(self, prefix: str) -> None:
+        """Step over a directory of another user's; what we may use comes after it."""
+        with self._lock:
+            self._cursor.close(prefix)
 
     def _missed(self) -> None:
         with self._lock:
@@ -231,6 +254,8 @@ class Native(Looker):
             self._to_dead(held, reason, now)
         except FileNotFoundError:
             self._missed()
+        except PermissionError:
+            pass  # its directory or dead/ is another user's: somebody who may will do it
         except OSError as error:
             raise access_error(self.directory.path, "bury a message of", error) from error
 

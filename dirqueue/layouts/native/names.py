@@ -23,6 +23,9 @@ VSQS_DIGITS = (13, 16)
 #: What the digits for deliveries can say; a message without a limit stays at it.
 MAX_ATTEMPTS = 999_999
 
+#: What reading a small JSON file raises when it is not as we write them: wrong types, 200,000 brackets, 400 digits.
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
+
 _ID = r"[1-9][0-9]{12}|[1-9][0-9]{15}|[1-9][0-9]{24,33}"
 _NAME = re.compile(
     rf"({_ID})"
@@ -42,6 +45,8 @@ NEW, ERROR, ERROR_NEW, BATCH, STAGING, SLICE, PART = (
     "slice",
     "part",
 )
+#: Directories of their own: messages that ended, and what consumers of lots and identities of batches keep.
+DEAD, DONE, SPARK = "dead", "done", ".spark"
 #: Directories that hold messages, as the last part of their name.
 CONTAINERS = frozenset((BATCH, SLICE, PART))
 

@@ -13,21 +13,24 @@ sign of life for its timeout loses its lots to the queue, and learns it when it 
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import BATCH, DELAYED, LEASED, PART, READY, Name
+from dirqueue.layouts.native.amend import set_time
+from dirqueue.layouts.native.names import BATCH, DELAYED, DONE, LEASED, MALFORMED, PART, READY, SPARK, Name
 from dirqueue.layouts.native.publish import SLICE_SIZE
-from dirqueue.layouts.native.staged import SPARK
 from dirqueue.layouts.native.supply import Supply
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
@@ -69,7 +72,7 @@ class Pins:
         directory.make()
         try:
             for each in directories:
-                fs.make_directory(each, directory.fd)
+                fs.make_inner(each, directory.fd)
             text = json.dumps({"timeout": timeout, "keep": keep, **about}).encode()
             fs.replace_file(f"{self.base}/{OWNER}", text, directory.fd, sync=self.settings.sync)
             self._sync(".", *directories)
@@ -124,7 +127,8 @@ class Pins:
         new = f"{self.base}/{lot}.new"
         try:
             self.give_back(f"{lot}.new")  # CRASH: of an earlier try
-            fs.mkdir(new, fs.DIR_MODE, dir_fd=directory.fd)
+            if not fs.make_inner(new, directory.fd):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
             count = self._fill(new, waiting, limit, pieces, progress or (lambda: None))
             if not count:
                 fs.remove_tree(new, directory.fd)
@@ -179,7 +183,7 @@ class Pins:
         for start in range(0, len(chunk), each):
             some = chunk[start : start + each]
             part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
-            fs.mkdir(part, fs.DIR_MODE, dir_fd=fd)
+            fs.make_inner(part, fd)
             moves += [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in some]
         if not self.directory.mount.calls_are_slow:
             return sum(self._move(src, dst) for src, dst in moves)
@@ -195,6 +199,10 @@ class Pins:
         except FileNotFoundError:
             # RACE: somebody claimed it first. NFS: or it was us, and the reply was lost.
             return self.directory.mount.replies_can_be_lost and fs.exists(dst, fd)
+        except PermissionError:
+            if "/" not in src:
+                raise
+            return False  # its slice or batch is another user's
         return True
 
     def parts(self, lot: int) -> list[str]:
@@ -234,16 +242,17 @@ class Pins:
         path = f"{self.base}/{name}"
         if not keep:
             return fs.remove_tree(path, self.directory.fd)
-        from dirqueue.layouts.native.inspect import DONE
-
         directory, count = self.directory, 0
-        fs.make_directory(DONE, directory.fd)
-        leased = int(fs.mtime_of(path, directory.fd) * 1_000_000_000)
-        for part, each in _contents(directory, path):
-            place = f"{path}/{part}/{each.text}"
-            fs.utime(place, ns=(leased, leased), dir_fd=directory.fd, follow_symlinks=False)
-            fs.move(place, f"{DONE}/{each.id}.{directory.clock.now()}.{each.attempts + 1}", directory.fd)
-            count += 1
+        fs.make_inner(DONE, directory.fd)
+        try:
+            leased = int(fs.mtime_of(path, directory.fd) * 1_000_000_000)
+            for part, each in _contents(directory, path):
+                place = f"{path}/{part}/{each.text}"
+                set_time(directory, place, leased)
+                fs.move(place, f"{DONE}/{each.id}.{directory.clock.now()}.{each.attempts + 1}", directory.fd)
+                count += 1
+        except FileNotFoundError:
+            return count  # RACE: somebody else finishes it, and goes on
         self._sync(DONE)
         fs.remove_tree(path, directory.fd)
         return count
@@ -320,7 +329,7 @@ def consumers(directory: Directory) -> list[str]:
     """Return the names of those who pin here."""
     try:
         found = [entry.name for entry in fs.listing(PINS, directory.fd)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []
     return sorted(name for name in found if _CONSUMER.fullmatch(name))
 
@@ -344,9 +353,12 @@ def owner(directory: Directory, consumer: str) -> Owner | None:
     except FileNotFoundError:
         if not fs.exists(base, directory.fd):
             return None
-        return Owner(micros(fs.mtime_of(base, directory.fd) + OWNERLESS_SECONDS), keep=False)
-    except (ValueError, KeyError, TypeError, OverflowError, AttributeError):
-        return None  # somebody else's hand was in it
+        try:
+            return Owner(micros(fs.mtime_of(base, directory.fd) + OWNERLESS_SECONDS), keep=False)
+        except FileNotFoundError:
+            return None  # RACE: gone since the line above
+    except MALFORMED:
+        return None  # not as we write them
 
 
 def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
@@ -358,36 +370,50 @@ def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
 def entries(directory: Directory) -> Iterator[Entry]:
     """Yield the pinned messages: they are leased, their token is the consumer."""
     for consumer in consumers(directory):
-        known = owner(directory, consumer)
-        until = known.until if known else 0
         base = f"{PINS}/{consumer}"
         try:
+            known = owner(directory, consumer)
+            until = known.until if known else 0
             lots = [e.name for e in fs.listing(base, directory.fd) if _LOT.fullmatch(e.name)]
             for lot in lots:
                 if lot.endswith(".ack"):
                     continue
                 for part, name in _contents(directory, f"{base}/{lot}"):
                     yield leased(name, f"{base}/{lot}/{part}/", until, consumer)
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # RACE: it ended meanwhile
+        except PermissionError:
+            yield Entry("", states.FOREIGN, base, 0)  # another user's
 
 
 def release_stale(directory: Directory, settings: Settings) -> int:
-    """Give back the lots of consumers that are past their timeout; how many lots went back."""
+    """Give back the lots of consumers that are past their timeout; return how many lots went back.
+
+    RACE: consumers and purgers may do this at once: each lot goes by one rename, and whoever comes late finds it gone.
+    """
     count = 0
     now = directory.clock.now() - micros(settings.margin)
     for consumer in consumers(directory):
-        known = owner(directory, consumer)
-        if known is None or known.until >= now:
-            continue
-        pins = Pins(directory, settings, consumer)
-        # First the owner's note: whoever is late learns it at the next beat, before it pins more.
-        for note in NOTES:
-            fs.discard(f"{pins.base}/{note}", directory.fd)
-        for name in pins.names():
-            if name.endswith(".ack"):
-                pins.finish(name, keep=known.keep)
-            elif _LOT.fullmatch(name):
-                count += pins.give_back(name)
-        fs.remove_directory(pins.base, directory.fd)
+        try:
+            known = owner(directory, consumer)
+            if known is not None and known.until < now:
+                count += _give_up(Pins(directory, settings, consumer), keep=known.keep)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM):  # another user's
+                raise
+    return count
+
+
+def _give_up(pins: Pins, *, keep: bool) -> int:
+    """Give back the lots of one consumer; return how many went back."""
+    count = 0
+    # First the owner's note: whoever is late learns it at the next beat, before it pins more.
+    for note in NOTES:
+        fs.discard(f"{pins.base}/{note}", pins.directory.fd)
+    for name in pins.names():
+        if name.endswith(".ack"):
+            pins.finish(name, keep=keep)
+        elif _LOT.fullmatch(name):
+            count += pins.give_back(name)
+    fs.remove_directory(pins.base, pins.directory.fd)
     return count

@@ -8,11 +8,14 @@ of a published message.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -36,6 +39,32 @@ FLUSH_ALL = 8
 TRIES = 20
 #: NFS, HDFS: how long to wait for a closed file to show its full length.
 SETTLE_SECONDS = 10.0
+#: Of a batch so much is read from the caller before anything is written: most batches never wait for the caller.
+AHEAD_BYTES = 1 << 20
+#: Part of `stale` after which a missing ID.new may have been removed as a leftover, and in which a staging is renewed.
+SOON = 0.25
+
+
+class Vanished(Exception):
+    """The staging directory is gone: we were stopped for so long that somebody removed it as a leftover."""
+
+
+class Start(NamedTuple):
+    """When a put began: by the monotonic clock, which nobody sets, and by the server's, which counts every sleep."""
+
+    monotonic: float
+    server: int
+
+    @classmethod
+    def now(cls, directory: Directory) -> Start:
+        """Return this moment."""
+        return cls(time.monotonic(), directory.clock.now())
+
+    def is_recent(self, directory: Directory, settings: Settings) -> bool:
+        """Return whether too little time has passed for anybody to have removed what was written since."""
+        limit = settings.stale * SOON
+        passed = directory.clock.now() - self.server
+        return time.monotonic() - self.monotonic < limit and 0 <= passed < micros(limit)
 
 
 class Slice:
@@ -52,9 +81,13 @@ class Slice:
 class Publisher:
     """The producing half of the native layout."""
 
-    def __init__(self, directory: Directory, settings: Settings) -> None:
+    def __init__(
+        self, directory: Directory, settings: Settings, noticed: Callable[[str, str], None] | None = None
+    ) -> None:
         self._directory = directory
         self._settings = settings
+        #: Called with (directory, id) of every message that can be claimed at once.
+        self._noticed = noticed
         self._durable = settings.sync  # bound once: looked at for every message
         self._look_in = 0
         self._deep = False
@@ -66,8 +99,10 @@ class Publisher:
         directory = self._directory
         if directory.fd < 0:
             directory.make()
-        sync = self._durable
+        sync, start = self._durable, None
         for _ in range(TRIES):
+            if directory.mount.replies_can_be_lost:
+                start = Start.now(directory)
             id = new_id()
             if priority is not None:
                 id = f"{priority}{id}"
@@ -91,23 +126,26 @@ class Publisher:
             visible = f"{prefix}{id}{self._suffix(delay)}" if delay else prefix + id
             try:
                 if directory.mount.closes_late:
-                    self._settle(new, len(data))
+                    settle(directory, [(new, len(data))])
                 directory.mount.publish(new, visible, directory.fd)
             except OSError as error:
-                if not self._shown_anyway(error, new):
+                if not self._shown_anyway(error, new, start):
                     continue
             if sync:
                 self._sync(prefix or ".", visible)
             self._latest = id
+            if self._noticed is not None and not delay:
+                self._noticed(prefix, id)
             return id
         raise self._gone()
 
-    def _shown_anyway(self, error: OSError, new: str) -> bool:
-        """Sort out a failed publish: False if the name is taken or the directory went away, else a real error."""
+    def _shown_anyway(self, error: OSError, new: str, start: Start | None) -> bool:
+        """Sort out a failed publish: False if the name is taken or the file went away, else a real error."""
         if isinstance(error, FileNotFoundError):
-            # NFS: nobody takes an ID.new away this soon. It was published, the reply was lost, and by the time of
-            # the second try a consumer had claimed it. To put it again would be to put it twice.
-            return self._directory.mount.replies_can_be_lost
+            # NFS: nobody removes an ID.new this soon. It was published, the reply was lost, and by the time of the
+            # second try a consumer had claimed it; to put it again would be to put it twice. Later than that it may
+            # have been removed as a leftover, and to put it twice is better than to lose it.
+            return start is not None and start.is_recent(self._directory, self._settings)
         fs.discard(new, self._directory.fd)
         if isinstance(error, FileExistsError):
             return False
@@ -117,17 +155,11 @@ class Publisher:
         """Make the new name durable; if that fails the put failed, and the message goes unless it was taken."""
         try:
             self._directory.sync(folder)
+        except FileNotFoundError:
+            pass  # RACE: consumers took all that was in the slice, this message too, and removed it
         except OSError as error:
             fs.discard(visible, self._directory.fd)
             raise access_error(self._directory.path, "put to", error) from error
-
-    def _settle(self, new: str, size: int) -> None:
-        """Wait until the closed file has its full length for everybody (HDFS closes in its own time)."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while fs.served_size(new, self._directory.fd) != size:
-            if time.monotonic() > deadline:
-                raise OSError(errno.EIO, f"{new} did not reach its length in {SETTLE_SECONDS:g} s")
-            time.sleep(0.01)
 
     def _suffix(self, delay: float) -> str:
         return f".{self._directory.clock.now() + micros(delay)}.0" if delay else ""
@@ -164,7 +196,7 @@ class Publisher:
         before = "" if priority is None else str(priority)
         end = f"{before}{start + micros(SLICE_SECONDS)}"
         slice = self._slices[priority] = Slice(before + first, end)
-        fs.make_directory(slice.prefix, directory.fd)
+        fs.make_inner(slice.prefix, directory.fd)
         if self._settings.sync:
             directory.sync()  # whoever made it may not have come to this yet
         return slice.prefix
@@ -174,27 +206,48 @@ class Publisher:
     def put_many(self, bodies: Iterable[bytes], delay: float, priority: int | None) -> list[str]:
         """Write all messages into a directory that nobody reads, then show it with one rename."""
         bodies = iter(bodies)
-        first = list(itertools.islice(bodies, FLUSH_ALL + 1))
+        first, more = _read_ahead(bodies)
         if len(first) < 2:
             return [self.put(body, delay, priority) for body in first]
-        directory = self._directory
-        directory.make()
+        self._directory.make()
+        if more:
+            every = itertools.chain(first, bodies)
+            first = []  # not kept beside what is written
+            try:
+                return self._batch(every, delay, priority, flush_all=True, waits=True)
+            except Vanished:
+                raise self._vanished() from None
+        for _ in range(TRIES):
+            try:
+                return self._batch(iter(first), delay, priority, flush_all=len(first) > FLUSH_ALL)
+            except Vanished:
+                continue
+        raise self._gone()
+
+    def _batch(
+        self,
+        bodies: Iterator[bytes],
+        delay: float,
+        priority: int | None,
+        *,
+        flush_all: bool,
+        waits: bool = False,
+    ) -> list[str]:
+        """Stage, show and flush one batch; Vanished if what was staged was removed."""
+        directory, settings = self._directory, self._settings
         batch = new_id() if priority is None else f"{priority}{new_id()}"
         staging = f"{batch}.{STAGING}"
+        flush_all = flush_all and settings.sync and directory.mount.syncfs
+        start = Start.now(directory) if directory.mount.replies_can_be_lost else None
         try:
             self._make_staging(staging)
-            flush_all = self._settings.sync and directory.mount.syncfs and len(first) > FLUSH_ALL
-            every = itertools.chain(first, bodies)
-            ids = self._stage(staging, every, self._suffix(delay), priority, flush_all=flush_all)
-            # CRASH: until this rename nothing is visible; after it everything is.
-            fs.move(staging, f"{batch}.{BATCH}", directory.fd)
-        except OSError as error:
-            fs.remove_tree(staging, directory.fd)
-            raise access_error(directory.path, "put to", error) from error
+            with Beat(directory, staging, settings.stale * SOON) if waits else contextlib.nullcontext():
+                ids = self._stage(staging, bodies, self._suffix(delay), priority, flush_all=flush_all)
+            self._show(staging, f"{batch}.{BATCH}", start)
         except BaseException:
             fs.remove_tree(staging, directory.fd)
             raise
-        if self._settings.sync:
+        if settings.sync:
             try:
                 directory.sync()
             except OSError as error:
@@ -203,14 +256,35 @@ class Publisher:
         self._latest = ids[-1]
         return ids
 
+    def _show(self, staging: str, batch: str, start: Start | None) -> None:
+        # CRASH: until this rename nothing is visible; after it everything is.
+        try:
+            fs.move(staging, batch, self._directory.fd)
+        except FileNotFoundError:
+            # NFS: as in _shown_anyway: shown, reply lost, and consumed whole before the second try.
+            if start is None or not start.is_recent(self._directory, self._settings):
+                raise Vanished from None
+        except OSError as error:
+            raise access_error(self._directory.path, "put to", error) from error
+
+    def _vanished(self) -> QueueError:
+        path = self._directory.path
+        return QueueError(
+            f"cannot put to {path!r}: the batch was removed as a leftover, because this process was stopped for longer "
+            f"than the queue's `stale` seconds; nothing became visible, put it again",
+            path=path,
+        )
+
     def _make_staging(self, staging: str) -> None:
         for _ in range(TRIES):
             try:
                 # NFS: "exists" is a lost reply, the name is ours alone.
-                fs.make_directory(staging, self._directory.fd)
+                fs.make_inner(staging, self._directory.fd)
                 return
             except FileNotFoundError:
                 self._directory.remake()
+            except OSError as error:
+                raise access_error(self._directory.path, "put to", error) from error
         raise self._gone()
 
     def _write(self, name: str, body: bytes, *, sync: bool) -> None:
@@ -228,24 +302,39 @@ class Publisher:
     ) -> list[str]:
         """Fill a staging directory; the first SLICE_SIZE lie in it, the others in parts of that size."""
         directory = self._directory
+        sync = self._settings.sync and not flush_all
         ids: list[str] = []
         places = [staging]
-        for body in bodies:
-            id = new_id() if priority is None else f"{priority}{new_id()}"
-            if ids and len(ids) % SLICE_SIZE == 0:
-                places.append(f"{staging}/{id}.{PART}")
-                fs.make_directory(places[-1], directory.fd)
-            name = f"{places[-1]}/{id}{suffix}"
-            self._write(name, body, sync=self._settings.sync and not flush_all)
-            if directory.mount.closes_late:
-                self._settle(name, len(body))
+        for body in bodies:  # what the caller's iterator raises is the caller's
+            try:
+                id = new_id() if priority is None else f"{priority}{new_id()}"
+                if ids and len(ids) % SLICE_SIZE == 0:
+                    places.append(f"{staging}/{id}.{PART}")
+                    fs.make_inner(places[-1], directory.fd)
+                name = f"{places[-1]}/{id}{suffix}"
+                self._write(name, body, sync=sync)
+                if directory.mount.closes_late:
+                    settle(directory, [(name, len(body))])
+            except OSError as error:
+                raise self._unwritten(error) from error
             ids.append(id)
-        if flush_all:
-            fs.syncfs(directory.fd)
-        elif self._settings.sync:
-            for place in reversed(places):
-                directory.sync(place)
+        try:
+            if flush_all:
+                fs.syncfs(directory.fd)
+            elif self._settings.sync:
+                for place in reversed(places):
+                    directory.sync(place)
+        except OSError as error:
+            raise self._unwritten(error) from error
         return ids
+
+    def _unwritten(self, error: OSError) -> Exception:
+        """Return what to raise when a batch could not be written."""
+        if isinstance(error, QueueError):
+            return error
+        if isinstance(error, FileNotFoundError):
+            return Vanished()
+        return access_error(self._directory.path, "put to", error)
 
     # --- a file moved in -----------------------------------------------------------------------------------
 
@@ -282,3 +371,50 @@ class Publisher:
             fs.check_plain_file(source, self._settings, linked=link)
         except OSError as error:
             raise access_error(source, "put the file", error) from error
+
+
+class Beat:
+    """Keeps a staging directory alive from a thread, while its writer waits for the caller's next body."""
+
+    def __init__(self, directory: Directory, staging: str, every: float) -> None:
+        self._directory = directory
+        self._staging = staging
+        self._every = max(every, 0.01)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="dirqueue-staging", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every):
+            try:
+                fs.utime(self._staging, dir_fd=self._directory.fd)
+            except OSError:
+                pass  # the next write of its writer meets the same, and reports it
+
+
+def settle(directory: Directory, written: Iterable[tuple[str, int]]) -> None:
+    """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    for name, size in written:
+        while fs.served_size(name, directory.fd) != size:
+            if time.monotonic() > deadline:
+                raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
+            time.sleep(0.01)
+
+
+def _read_ahead(bodies: Iterator[bytes]) -> tuple[list[bytes], bool]:
+    """Return the first bodies, two or more if there are, up to a limit, and whether there may be more."""
+    first: list[bytes] = []
+    size = 0
+    for body in bodies:
+        first.append(body)
+        size += len(body)
+        if len(first) >= SLICE_SIZE or (size >= AHEAD_BYTES and len(first) > 1):
+            return first, True
+    return first, False

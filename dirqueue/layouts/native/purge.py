@@ -121,8 +121,8 @@ class _Purger:
         if name.kind != STAGING:
             try:
                 return self.folder(path + "/")
-            except (FileNotFoundError, NotADirectoryError):
-                return Purged()
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                return Purged()  # RACE: it was emptied and removed; or it is another user's
         return Purged(new=staged.remove_staging(self._layout.directory, self._layout.settings, path))
 
     def spark(self) -> Purged:
@@ -137,7 +137,10 @@ class _Purger:
         id, _, kind = path.rpartition("/")[2].partition(".")
         if kind == SLICE and self._now < names.micros_of(id) + micros(2 * SLICE_SECONDS):
             return Purged()
-        removed = fs.remove_directory(path, self._fd)
+        try:
+            removed = fs.remove_directory(path, self._fd)
+        except PermissionError:
+            return Purged()  # another user's
         if removed and "/" in path:
             return Purged(directories=1) + self._empty(path.rpartition("/")[0])
         return Purged(directories=removed)
@@ -169,7 +172,7 @@ class _Purger:
                     gone += fs.discard(path, self._fd)
                 else:
                     kept.add(name.id)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return Purged()
         return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
 
@@ -189,7 +192,7 @@ class _Purger:
     def _facts(self, path: str) -> os.stat_result | None:
         try:
             return fs.stat(path, dir_fd=self._fd, follow_symlinks=False)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return None
 
     def _aged(self, id: str) -> bool:

@@ -20,8 +20,7 @@ import errno
 import hashlib
 import json
 import re
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dirqueue.disk import fs, identity
@@ -30,17 +29,14 @@ from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.identity import new_id, new_token
 from dirqueue.errors import QueueError, SettingsError, access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import BATCH, NEW, PART, STAGING
-from dirqueue.layouts.native.publish import SETTLE_SECONDS, SLICE_SIZE
+from dirqueue.layouts.native.names import BATCH, MALFORMED, NEW, PART, SPARK, STAGING
+from dirqueue.layouts.native.publish import SLICE_SIZE, settle
 from dirqueue.settings import Settings
 
-SPARK = ".spark"
 RECORDS = f"{SPARK}/txn"
 #: Versions kept for each application; whatever is not newer than the newest counts as written.
 KEEP = 10
 MAX_VERSION = 2**63 - 1
-#: What reading a small JSON file raises when it is not as we write them: wrong types, 200,000 brackets, 400 digits.
-MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _VERSION = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -58,10 +54,10 @@ def begin(directory: Directory, staging: str | None = None) -> str:
     directory.make()
     try:
         try:
-            fs.make_directory(f"{staging}.{STAGING}", directory.fd)
+            fs.make_inner(f"{staging}.{STAGING}", directory.fd)
         except FileNotFoundError:
             directory.remake()  # RACE: somebody removed the queue
-            fs.make_directory(f"{staging}.{STAGING}", directory.fd)
+            fs.make_inner(f"{staging}.{STAGING}", directory.fd)
     except OSError as error:
         raise access_error(directory.path, "put to", error) from error
     return staging
@@ -144,7 +140,7 @@ class Writer:
             del self._open[priority]
         name = f"{lead}{new_id()}.{PART}"
         part = f"{self._staging}/{name}"
-        fs.mkdir(part, fs.DIR_MODE, dir_fd=directory.fd)
+        fs.make_inner(part, directory.fd)
         self.parts.append(name)
         held = self._open[priority] = (part, fs.open(part, fs.DIRECTORY, dir_fd=directory.fd), SLICE_SIZE)
         return held
@@ -181,16 +177,6 @@ class Writer:
     def _close(self) -> None:
         while self._open:
             fs.close(self._open.popitem()[1][1])
-
-
-def settle(directory: Directory, written: Iterable[tuple[str, int]]) -> None:
-    """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    for name, size in written:
-        while fs.served_size(name, directory.fd) != size:
-            if time.monotonic() > deadline:
-                raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
-            time.sleep(0.01)
 
 
 def commit(
@@ -248,7 +234,7 @@ def _assemble(directory: Directory, settings: Settings, staging: str, parts: Seq
     urgent = min(names.priority_of(each.id) or 0 for each in found if each is not None)
     batch = f"{urgent or ''}{new_id()}"
     new = f"{batch}.{STAGING}"
-    fs.mkdir(new, fs.DIR_MODE, dir_fd=directory.fd)
+    fs.make_inner(new, directory.fd)
     try:
         for part in parts:
             fs.move(f"{names.check_id(staging)}.{STAGING}/{part}", f"{new}/{part}", directory.fd)
@@ -333,7 +319,7 @@ def _record(directory: Directory, identity: Identity, batch: str, staging: str) 
     """Write down that the version is committed; return False if somebody else has."""
     folder = f"{RECORDS}/{_key(identity.app)}"
     for each in (SPARK, RECORDS, folder):
-        if fs.make_directory(each, directory.fd):
+        if fs.make_inner(each, directory.fd):
             directory.sync(each.rpartition("/")[0] or ".")
     text = {"app": identity.app, "version": identity.version, "batch": batch, "by": new_token()}
     data = json.dumps(text).encode()

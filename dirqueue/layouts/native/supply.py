@@ -81,11 +81,11 @@ def _walk(
         inner = f"{prefix}{name.text}/"
         try:
             yield from _walk(directory, settings, inner, _list(directory, settings, inner, now), now)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
         # Producers may still append to a young slice.
         if name.kind != SLICE or now >= names.micros_of(name.id) + micros(2 * SLICE_SECONDS):
-            fs.remove_directory(inner[:-1], directory.fd)
+            fs.remove_quietly(inner[:-1], directory.fd)
 
 
 def _due(name: Name, settings: Settings, now: int) -> bool:

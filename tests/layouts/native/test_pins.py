@@ -1,14 +1,17 @@
 """Pinned lots: taken out of the queue, the same on every look, ended by one rename."""
 
+import contextlib
+import itertools
 import os
 import time
 
 import pytest
 from support.dying import every_death
-from support.kit import drain, files
+from support.kit import PATIENCE, drain, files, replaced
 
 from dirqueue import LeaseLost, Queue, SettingsError
-from dirqueue.layouts.native import pins
+from dirqueue.disk import fs
+from dirqueue.layouts.native import layout, pins
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
 
@@ -146,6 +149,152 @@ def test_a_lost_consumer_loses_its_lots_to_the_queue(queue_dir):
         with pytest.raises(LeaseLost):
             late()
     assert not (queue_dir / mine.base).exists()
+
+
+def silence(queue_dir, mine, seconds=3600.0):
+    """Make it so long ago that the consumer gave a sign of life."""
+    old = time.time() - seconds
+    os.utime(queue_dir / mine.base / pins.OWNER, (old, old))
+
+
+def test_lots_of_a_lost_consumer_come_back_without_purge(queue_dir):
+    """A consumer that finds nothing else gives them back, and gets them."""
+    queue, mine = consumer(queue_dir, timeout=60.0, margin=0.0)
+    queue.put_many([b"1", b"2"])
+    pin(mine, 1)
+    other = Queue(queue_dir)
+    assert drain(other) == []
+    silence(queue_dir, mine)
+    assert drain(Queue(queue_dir)) == [b"1", b"2"]
+    with pytest.raises(LeaseLost):
+        mine.ack(1)
+
+
+def test_lots_of_a_lost_consumer_come_back_beside_a_backlog(queue_dir, monkeypatch):
+    """A consumer that always finds something looks for them too, at a bounded rate."""
+    queue, mine = consumer(queue_dir, timeout=60.0, margin=0.0)
+    queue.put(b"pinned")
+    pin(mine, 1)
+    silence(queue_dir, mine)
+    queue.put(b"1")
+    queue.put(b"2")
+    assert sorted(drain(Queue(queue_dir), 3)) == [b"1", b"2", b"pinned"]
+
+
+def test_a_waiting_consumer_gets_the_lots_of_a_lost_one(queue_dir, monkeypatch):
+    """It has found nothing before, and nothing in the queue's directory changes."""
+    monkeypatch.setattr(layout, "LOST_SECONDS", 0.05)
+    queue, mine = consumer(queue_dir, timeout=0.2, margin=0.0)
+    queue.put(b"1")
+    pin(mine, 1)
+    assert Queue(queue_dir).get(timeout=PATIENCE).message.body == b"1"
+
+
+def test_lost_consumers_are_looked_for_at_a_bounded_rate(queue_dir):
+    """Looks that find nothing, one after the other, list the consumers once."""
+    queue, mine = consumer(queue_dir)
+    queue.put(b"1")
+    pin(mine, 1)
+    listed = []
+    real = pins.release_stale
+    with replaced(pins, release_stale=lambda *each: (listed.append(1), real(*each))[1]):
+        for _ in range(5):
+            assert drain(queue) == []
+    assert len(listed) <= 1
+    without = Queue(queue_dir.parent / "without")
+    without.put(b"x")
+    with replaced(pins, release_stale=lambda *_: pytest.fail("there are no pins in this queue")):
+        assert drain(without) == [b"x"]
+
+
+def test_lots_are_given_back_only_after_the_margin(queue_dir):
+    """Hosts whose clocks disagree need it."""
+    queue, mine = consumer(queue_dir, timeout=60.0, margin=600.0)
+    queue.put(b"1")
+    pin(mine, 1)
+    silence(queue_dir, mine, 120.0)
+    assert queue.purge().released == 0
+    assert drain(Queue(queue_dir, margin=600.0)) == []
+    silence(queue_dir, mine, 720.0)
+    assert queue.purge().released == 1
+
+
+def test_messages_out_of_attempts_are_not_pinned(queue_dir):
+    """Delayed after a failure, or held by somebody who died: they are buried, not delivered once more."""
+    queue = Queue(queue_dir, margin=0.0)
+    for body in (b"failed", b"lost"):
+        queue.put(body)
+    failed, _ = queue.get_many(2, timeout=0, lease=0.001)
+    queue.put(b"good")
+    failed.retry(0.0, "why")
+    time.sleep(0.005)
+    strict, mine = consumer(queue_dir, max_attempts=1, margin=0.0)
+    assert pin(mine, 1) == 1
+    assert [message.data for message in strict.peek("leased") if message.token == "c"] == [b"good"]
+    assert strict.stats().dead == 0, "the next consumer or purge buries them"
+
+
+def test_two_parties_that_give_up_one_consumer_do_no_harm(queue_dir):
+    """A purger and a consumer at once, at every call: each message comes back once."""
+    for at in range(200):
+        path = queue_dir / str(at)
+        queue, mine = consumer(path, timeout=60.0, margin=0.0, sync=False)
+        mine.register(60.0, keep=True)
+        queue.put_many([b"1", b"2", b"3"])
+        pin(mine, 1, 1)
+        pin(mine, 2)
+        os.rename(path / mine.base / "1", path / mine.base / "1.ack")
+        silence(path, mine)
+        other = Queue(path, sync=False)
+        other.layout.directory.need()
+        calls = itertools.count()
+        release = lambda at=at, calls=calls, other=other: (  # noqa: E731
+            next(calls) == at
+            and pins._give_up(
+                Pins(other.layout.directory, other.settings, "c"), keep=True
+            )  # it has looked before
+        )
+        with every_call(release):
+            pins.release_stale(queue.layout.directory, queue.settings)
+        assert bodies(queue, "ready") == [b"2", b"3"], at
+        assert bodies(queue, "done") == [b"1"], at
+        if next(calls) <= at:
+            break
+    assert 10 < at < 199
+
+
+@contextlib.contextmanager
+def every_call(action):
+    """Do something before every filesystem call, but not before those of the action itself."""
+    real = {name: getattr(fs, name) for name in fs.CALLS}
+    inside = []
+
+    def wrap(call):
+        def wrapped(*arguments, **named):
+            if not inside:
+                inside.append(1)
+                action()
+                inside.clear()
+            return call(*arguments, **named)
+
+        return wrapped
+
+    with replaced(fs, **{name: wrap(call) for name, call in real.items()}):
+        yield
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"timeout": 1e999}', '{"timeout": [1]}', "[]", '{"timeout": "x"}']
+)
+def test_an_owner_that_is_not_as_we_write_them_is_never_given_up(queue_dir, text):
+    """Brackets beyond any depth, numbers beyond any size, wrong types."""
+    queue, mine = consumer(queue_dir, margin=0.0)
+    queue.put(b"1")
+    pin(mine, 1)
+    (queue_dir / mine.base / pins.OWNER).write_text(text)
+    assert queue.purge().released == 0
+    assert bodies(queue) == [b"1"]
+    assert drain(Queue(queue_dir)) == []
 
 
 def test_a_sign_of_life_keeps_the_lots(queue_dir):
