@@ -18,7 +18,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import QueueError, access_error
-from dirqueue.layouts.native import Native, pins, staged
+from dirqueue.layouts.native import Native, names, pins
 from dirqueue.layouts.native.pins import Pins
 from dirqueue.renewer import RENEWER
 from dirqueue.settings import Settings
@@ -76,7 +76,7 @@ def _note(directory: Directory, consumer: str) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise access_error(directory.path, "read the pinned messages of", error) from error
-    except staged.MALFORMED:
+    except names.MALFORMED:
         return {}
     return about if isinstance(about, dict) else {}
 
@@ -86,14 +86,12 @@ def release_abandoned(directory: Directory, settings: Settings) -> None:
     if not directory.find():
         return
     for name in pins.consumers(directory):
-        about = _note(directory, name) or {}
-        if about.get("provisional") is True and _died_here(about):
-            try:
+        try:
+            about = _note(directory, name) or {}
+            if about.get("provisional") is True and _died_here(about):
                 fs.utime(f"{pins.PINS}/{name}/{pins.OWNER}", (0, 0), dir_fd=directory.fd)
-            except FileNotFoundError:
-                continue  # RACE: another process gave them back
-            except OSError as error:
-                raise access_error(directory.path, "release messages of", error) from error
+        except OSError:
+            continue  # RACE: another process gave them back; or it is another user's, who will
     pins.release_stale(directory, settings)
 
 

@@ -88,6 +88,29 @@ def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
     assert rows(source(queue), START, end) == [b"1", b"2", b"3"]
 
 
+def test_messages_of_a_killed_driver_come_back_to_plain_consumers(queue_dir):
+    """After claimTimeout, to a `get` that waits, without a purge."""
+    queue = Queue.create(queue_dir, margin=0.0)
+    queue.put_many([b"1", b"2"])
+
+    def die():
+        reader = source(queue, claimTimeout="0.5")
+        reader.partitions(START, reader.latestOffset(START, ALL))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = FORK.Process(target=die)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert queue.stats().leased == 2
+    with Queue(queue_dir) as consumer:
+        for body in (b"1", b"2"):
+            lease = consumer.get(timeout=PATIENCE)
+            assert lease.message.body == body
+            lease.ack()
+    assert queue.stats().total == 0
+
+
 def test_two_queries_of_one_checkpoint_are_refused(queue):
     """The one that came first learns which process has taken over; it changes nothing any more."""
     first, second = source(queue, maxMessagesPerTrigger="1"), source(queue)
