@@ -12,6 +12,7 @@ from support.patience import until
 
 from dirqueue import DirQueueError, Queue, QueueError
 from dirqueue.layouts.native import pins, staged
+from dirqueue.spark import stream_source
 from dirqueue.spark.columns import Rows, read_schema
 from dirqueue.spark.options import open_native
 from dirqueue.spark.stream_source import StreamReader
@@ -89,7 +90,7 @@ def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
 
 
 def test_messages_of_a_killed_driver_come_back_to_plain_consumers(queue_dir):
-    """After claimTimeout, to a `get` that waits, without a purge."""
+    """After claimTimeout, without a purge."""
     queue = Queue.create(queue_dir, margin=0.0)
     queue.put_many([b"1", b"2"])
 
@@ -102,6 +103,9 @@ def test_messages_of_a_killed_driver_come_back_to_plain_consumers(queue_dir):
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
+    directory = queue.layout.directory
+    (lost,) = pins.consumers(directory)
+    until(lambda: pins.owner(directory, lost).until < directory.clock.now(), "the end of the timeout")
     assert queue.stats().leased == 2
     with Queue(queue_dir) as consumer:
         for body in (b"1", b"2"):
@@ -109,6 +113,18 @@ def test_messages_of_a_killed_driver_come_back_to_plain_consumers(queue_dir):
             assert lease.message.body == body
             lease.ack()
     assert queue.stats().total == 0
+
+
+def test_a_running_stream_takes_what_lost_consumers_had_pinned(queue, monkeypatch):
+    """Not only when it starts: a queue that nobody else reads needs no purge either."""
+    monkeypatch.setattr(stream_source, "RELEASE_SECONDS", 0.0)
+    monkeypatch.setattr(stream_source, "IDLE_TIMES", 0.0)
+    monkeypatch.setattr(stream_source, "IDLE_SECONDS", 0.0)
+    lost, reader = source(queue), source(queue)
+    lost.partitions(START, lost.latestOffset(START, ALL))
+    assert reader.latestOffset(START, ALL) == START
+    os.utime(Path(queue.path, pins.PINS, lost._consumer.name, pins.OWNER), (0, 0))
+    assert reader.latestOffset(START, ALL)["messages"] == 3
 
 
 def test_two_queries_of_one_checkpoint_are_refused(queue):
