@@ -69,7 +69,7 @@ class Consumer:
 
 
 def _note(directory: Directory, consumer: str) -> dict[str, Any] | None:
-    """Return what the note of a consumer says, {} if nobody can read it; None if there is none."""
+    """Return the content of a consumer's note, {} if it is not valid, or None if there is none."""
     try:
         about = json.loads(fs.read_file(f"{pins.PINS}/{consumer}/{pins.OWNER}", directory.fd))
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def release_abandoned(directory: Directory, settings: Settings) -> None:
             if about.get("provisional") is True and _died_here(about):
                 fs.utime(f"{pins.PINS}/{name}/{pins.OWNER}", (0, 0), dir_fd=directory.fd)
         except OSError:
-            continue  # RACE: another process gave them back; or it is another user's, who will
+            continue  # RACE: another process gave them back; or they are another user's
     pins.release_stale(directory, settings)
 
 
