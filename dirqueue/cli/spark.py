@@ -15,7 +15,7 @@ from typing import Any
 from dirqueue import states
 from dirqueue.cli import output
 from dirqueue.cli.arguments import json_option, path_of, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import DirQueueError, SettingsError
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")

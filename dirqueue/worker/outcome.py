@@ -12,8 +12,10 @@ from collections.abc import Callable
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
+from dirqueue.disk.identity import PROCESS
 from dirqueue.errors import Reject, Release, Retry, SettingsError
 from dirqueue.lease import describe
+from dirqueue.worker.forkserver import leave
 
 ACK, RETRY, RELEASE, REJECT = "ack", "retry", "release", "reject"
 
@@ -96,11 +98,22 @@ UNFINISHED = (GeneratorType, AsyncGeneratorType, map, filter)
 
 
 def call(handler: Callable[[Any], object], message: Any) -> Outcome:
-    """Call the handler and return what came of it; only a cancellation is raised."""
+    """Call the handler and return what came of it; only a cancellation is raised.
+
+    A process that the handler forked, and that comes back here, ends: there is only one worker.
+    """
+    generation, failure = PROCESS.generation, None
     try:
         check_result(handler(message))
     except Cancelled:
         raise
     except BaseException as error:  # noqa: BLE001 - the handler is a guest: nothing of it may end the worker
-        return outcome_of(error)
-    return Outcome()
+        failure = error
+    if PROCESS.generation != generation:
+        leave(functools.partial(_raise, failure))
+    return Outcome() if failure is None else outcome_of(failure)
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

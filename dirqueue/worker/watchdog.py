@@ -20,42 +20,65 @@ from dirqueue.worker.events import Event
 
 #: How long a handler has to notice that it was cancelled before its message is taken from it.
 GRACE = 5.0
+#: How soon a handler that was not reached is tried again.
+TRY_AGAIN = 0.02
 #: The watchdog looks up this often when nothing is due.
 TICK = 0.25
 #: Why a delivery was cancelled.
 LOST, LIMIT, STOP = "lost", "limit", "stop"
 
 
-class Run:
+class Delivery:
     """One delivery that is being handled."""
 
-    def __init__(self, lease: Lease[Any], limit: float | None, cancel: Callable[[Run], None]) -> None:
+    def __init__(self, lease: Lease[Any], limit: float | None, cancel: Callable[[Delivery], bool]) -> None:
         self.lease = lease
         self.id = lease.message.id
         self.attempts = lease.message.attempts
         self.started = time.monotonic()
+        #: Why it was cancelled; empty while it was not.
         self.cancelled = ""
+        #: Whether the handler was reached: until then it is to be tried again.
+        self._reached = False
         self._reported = False
         self._cancel = cancel
         self._lock = threading.Lock()
-        self.ends_at = math.inf if limit is None else self.started + limit
+        self._ends_at = math.inf if limit is None else self.started + limit
+        #: When to try again to reach the handler, and when to take the message from it.
+        self._tries_at = 0.0
+        self._gives_up_at = math.inf
 
     @property
     def seconds(self) -> float:
         """How long it has been running."""
         return time.monotonic() - self.started
 
-    def cancel(self, why: str) -> bool:
-        """Stop the handler, once; whether this call did."""
-        with self._lock:
-            if self.cancelled:
-                return False
-            self.cancelled = why
-        self._cancel(self)
+    @property
+    def due(self) -> float:
+        """When the watchdog has to look at it next."""
+        if not self.cancelled:
+            return self._ends_at
+        return self._gives_up_at if self._reached else min(self._tries_at, self._gives_up_at)
+
+    def tend(self, now: float) -> bool:
+        """Stop a handler whose time is over. Return True, once, when it has not stopped for too long."""
+        if not self.cancelled:
+            self._gives_up_at = now + GRACE
+        self.cancel(self.cancelled or LIMIT)
+        self._tries_at = now + TRY_AGAIN
+        if now < self._gives_up_at:
+            return False
+        self._gives_up_at = math.inf
         return True
 
+    def cancel(self, why: str) -> None:
+        """Stop the handler; the first reason counts. May be called again until the handler is reached."""
+        with self._lock:
+            self.cancelled = self.cancelled or why
+        self._reached = self._cancel(self)
+
     def report(self) -> bool:
-        """Whether the end of this delivery is still to be told; True once."""
+        """Return whether the end of this delivery is still to be reported: True once."""
         with self._lock:
             first, self._reported = not self._reported, True
         return first
@@ -74,10 +97,10 @@ def pause(seconds: float) -> float:
 class Watchdog:
     """Has the leases of all running deliveries renewed, and one thread that watches their time limits."""
 
-    def __init__(self, emit: Callable[[Event], None], give_up: Callable[[Run], None]) -> None:
+    def __init__(self, emit: Callable[[Event], None], give_up: Callable[[Delivery], None]) -> None:
         self._emit = emit
         self._give_up = give_up
-        self._runs: set[Run] = set()
+        self._deliveries: set[Delivery] = set()
         # Of its own: hooks are called from it, and those of one worker must not delay the leases of others.
         self._renewer = Renewer()
         self._changed = threading.Condition()
@@ -94,8 +117,8 @@ class Watchdog:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        for run in self.running():
-            self._renewer.forget(run.lease)
+        for delivery in self.running():
+            self._renewer.forget(delivery.lease)
         self._thread.join(GRACE)
 
     @property
@@ -103,29 +126,29 @@ class Watchdog:
         """Whether the thread is doing its work."""
         return self._thread.is_alive()
 
-    def add(self, run: Run) -> None:
+    def add(self, delivery: Delivery) -> None:
         """Look after a delivery from now on."""
         with self._changed:
-            self._runs.add(run)
-            if run.ends_at < self._wakes:
+            self._deliveries.add(delivery)
+            if delivery.due < self._wakes:
                 self._changed.notify()
         self._renewer.watch(
-            run.lease,
-            pause(run.lease.seconds),
-            lost=lambda _: run.cancel(LOST),
-            failed=lambda error: self._emit(run.event("error", f"cannot renew: {error}")),
+            delivery.lease,
+            pause(delivery.lease.seconds),
+            lost=lambda _: delivery.cancel(LOST),
+            failed=lambda error: self._emit(delivery.event("error", f"cannot renew: {error}")),
         )
 
-    def remove(self, run: Run) -> None:
+    def remove(self, delivery: Delivery) -> None:
         """Stop looking after a delivery that has ended."""
-        self._renewer.forget(run.lease)
+        self._renewer.forget(delivery.lease)
         with self._changed:
-            self._runs.discard(run)
+            self._deliveries.discard(delivery)
 
-    def running(self) -> list[Run]:
+    def running(self) -> list[Delivery]:
         """Return the deliveries being handled, the oldest first."""
         with self._changed:
-            return sorted(self._runs, key=lambda run: run.started)
+            return sorted(self._deliveries, key=lambda delivery: delivery.started)
 
     def _loop(self) -> None:
         while True:
@@ -133,18 +156,12 @@ class Watchdog:
                 if self._closed:
                     return
                 now = time.monotonic()
-                due = [run for run in self._runs if run.ends_at <= now]
+                due = [delivery for delivery in self._deliveries if delivery.due <= now]
                 if not due:
-                    soonest = min((run.ends_at for run in self._runs), default=math.inf)
+                    soonest = min((delivery.due for delivery in self._deliveries), default=math.inf)
                     self._wakes = min(soonest, now + TICK)
                     self._changed.wait(self._wakes - now)
                     continue
-            for run in due:
-                self._end(run, now)
-
-    def _end(self, run: Run, now: float) -> None:
-        if run.cancel(LIMIT):
-            run.ends_at = now + GRACE
-        else:
-            run.ends_at = math.inf
-            self._give_up(run)
+            for delivery in due:
+                if delivery.tend(now):
+                    self._give_up(delivery)

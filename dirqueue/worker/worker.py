@@ -1,6 +1,6 @@
 """The worker object: what people use.
 
-Layer: conveniences.  Arguments and counts are here; each run is a Crew.
+Layer: conveniences.  Arguments and counts are here; each run is a Run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dirqueue.errors import SettingsError
 from dirqueue.settings import check_seconds
 from dirqueue.worker.events import Counts, Events, Hook
 from dirqueue.worker.outcome import check_handler
-from dirqueue.worker.run import Crew, Plan, Source, status_line
+from dirqueue.worker.run import Plan, Run, Source, status_line
 
 
 class Worker:
@@ -75,7 +75,7 @@ class Worker:
         )
         self._events = Events(hooks)
         self._lock = threading.Lock()
-        self._crew: Crew | None = None
+        self._current: Run | None = None
 
     def run(self) -> Counts:
         """Work until stop() or a signal; return how the deliveries ended."""
@@ -90,15 +90,15 @@ class Worker:
 
     def stop(self) -> None:
         """Claim no more; run() returns when the running handlers have finished, or `drain` seconds later."""
-        crew = self._crew
-        if crew is not None:
-            crew.stop()
+        run = self._current
+        if run is not None:
+            run.stop()
 
     def status(self) -> dict[str, Any]:
         """Return what the worker is doing, as plain values."""
-        crew = self._crew
-        if crew is not None:
-            return crew.status()
+        run = self._current
+        if run is not None:
+            return run.status()
         told: dict[str, Any] = {
             "queue": self._plan.name,
             "pid": os.getpid(),
@@ -113,16 +113,16 @@ class Worker:
 
     def _run(self, *, until_empty: bool, idle: float) -> Counts:
         with self._lock:
-            if self._crew is not None:
+            if self._current is not None:
                 raise SettingsError("this worker is running already: make another one")
-            crew = self._crew = Crew(self._plan, self._events, until_empty=until_empty, idle=idle)
+            run = self._current = Run(self._plan, self._events, until_empty=until_empty, idle=idle)
         before = self._events.counts()
         try:
-            crew.run()
+            run.run()
         finally:
-            self._crew = None
-        if crew.error is not None:
-            raise crew.error
+            self._current = None
+        if run.error is not None:
+            raise run.error
         after = self._events.counts()
         return Counts(*(now - then for now, then in zip(after, before, strict=True)))
 

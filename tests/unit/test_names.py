@@ -131,3 +131,8 @@ def test_tokens_never_repeat():
     every = [token for each in (*made, child) for token in each]
     assert len(set(every)) == len(every) == 201_000
     assert names.parse(f"{identity.new_id()}.1600000000000000.1.{every[0]}").token == every[0]
+
+
+def test_milliseconds_and_microseconds_are_told_apart_by_their_length():
+    """An id of 13 digits is milliseconds."""
+    assert names.micros_of("1700000000000") == names.micros_of("1700000000000000") == 1_700_000_000_000_000
