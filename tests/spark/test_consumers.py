@@ -228,7 +228,7 @@ def test_a_write_whose_first_row_is_late_keeps_its_staging(queue_dir):
 def test_a_note_that_nobody_can_read_is_left_alone(queue):
     """Whatever the file holds, another consumer can start."""
     directory = queue.layout.directory
-    for number, text in enumerate((b"\xff", b"[]", b'{"provisional": true, "pid": "x"}')):
+    for number, text in enumerate((b"\xff", b"[1]", b'{"provisional": true, "pid": "x"}')):
         base = Path(queue.path, pins.PINS, f"stream-{number}")
         base.mkdir(parents=True)
         (base / pins.OWNER).write_bytes(text)
