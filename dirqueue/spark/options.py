@@ -64,7 +64,7 @@ class Options:
         self._given = {key.lower(): value for key, value in given.items()}
         known = {name.lower() for name in allowed}
         if OWNER in self._given:
-            raise SettingsError(f"a queue cannot be a table of the catalog. {NO_TABLES}")
+            raise SettingsError(f"CREATE TABLE does not work with dirqueue. {NO_TABLES}")
         for key in self._given:
             if key not in known and key not in SPARKS_OWN and key != PINNED and "." not in key:
                 raise SettingsError(f"dirqueue has no option {key!r} here; it has path, {', '.join(allowed)}")

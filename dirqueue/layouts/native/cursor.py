@@ -13,7 +13,7 @@ import errno
 import itertools
 import os
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -39,7 +39,7 @@ from dirqueue.settings import Settings
 FRESH_SECONDS = 0.2
 FRESH_TIMES = 50
 #: The same where a message that was put later may have to come first (priorities, lifo).
-#: COST: a backlog of 150,000 messages of 1,000 priorities takes 10 % longer to drain than with FRESH_TIMES.
+#: COST: a tenth of a busy consumer's time goes into listings, where it is a fiftieth otherwise.
 FRESH_TIMES_OUT_OF_TURN = 10
 #: Messages of our own that are remembered between two claims, where they may be next.
 INSERTED = 1000
@@ -296,9 +296,13 @@ class Cursor:
             return row
         flat.reverse()
         begin, mixed = 0, []
+        # Few directories among thousands of names: look for their places, do not walk.
+        # COST: walking all, where there are about as many of each (1,000 priorities), takes 32 ms instead of 57.
+        few = len(row) * 16 < len(flat)
+        turns: list[Any] = flat if few else [self._turn(name) for name in flat]
+        key: Any = self._turn if few else None
         for container in reversed(row):
-            # Few directories among thousands of names: look for their places, do not walk.
-            end = bisect.bisect_left(flat, self._turn(container.prefix), lo=begin, key=self._turn)
+            end = bisect.bisect_left(turns, self._turn(container.prefix), lo=begin, key=key)
             mixed += [Segment("", flat[begin:end][::-1]), container]
             begin = end
         mixed.append(Segment("", flat[begin:][::-1]))

@@ -5,6 +5,7 @@ import os
 import pytest
 from support.kit import drain, wait_until
 
+from dirqueue.disk import identity
 from dirqueue.layouts.native import cursor, publish, purge
 
 
@@ -103,3 +104,31 @@ def test_a_lease_in_a_slice_ends_like_others(deep):
     leases[3].ack()
     assert sorted(drain(queue)) == [b"0", b"1"]
     assert queue.stats().dead == 1
+
+
+def test_an_emptied_slice_stays_while_producers_may_append(deep, monkeypatch):
+    """To the second of its name belongs a second in which slow producers finish."""
+    monkeypatch.setattr(cursor, "SLICE_SECONDS", 3600)
+    monkeypatch.setattr(purge, "SLICE_SECONDS", 3600)
+    queue = deep()
+    for _ in range(5):
+        queue.put(b"x")
+    before = slices(queue)
+    assert len(drain(queue)) == 5
+    assert drain(queue) == []
+    queue.purge()
+    assert slices(queue) == before != []
+
+
+@pytest.mark.parametrize("priority", [None, 3])
+def test_a_producer_turns_to_a_new_slice_when_the_second_is_over(deep, monkeypatch, priority):
+    """Else consumers would remove the old one under it, again and again."""
+    queue = deep(priorities=priority is not None)
+    lead = "" if priority is None else str(priority)
+    first = identity.new_id()
+    for later in (0, 1, 5):
+        second = int(first[:10]) + later
+        monkeypatch.setattr(publish, "new_id", lambda second=second: f"{second}{first[10:]}")
+        queue.put(b"x", priority=priority)
+        assert f"{lead}{second}{'0' * 15}.slice" in slices(queue)
+        assert os.path.exists(f"{queue.path}/{lead}{second}{'0' * 15}.slice/{lead}{second}{first[10:]}")

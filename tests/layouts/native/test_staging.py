@@ -5,10 +5,11 @@ import time
 
 import pytest
 from support.failing import before, of
-from support.kit import drain, wait_until
+from support.kit import drain, replaced, wait_until
 from support.stopping import killed_before, stopped_before
 
 from dirqueue import Queue, QueueError
+from dirqueue.disk import fs
 from dirqueue.layouts.native import staged
 from dirqueue.layouts.native.staged import Identity
 
@@ -187,3 +188,52 @@ def test_a_staging_directory_that_is_touched_stays(queue_dir):
     assert queue.purge().new == 1
     with pytest.raises(QueueError, match="write it again"):
         staged.touch(directory, staging)
+
+
+def test_a_committed_batch_is_shown_before_its_record_is_forgotten(committed):
+    """Newer versions imply the old one, whose record goes; the batch that only it names becomes visible first."""
+    queue = Queue(committed)
+    directory, settings = queue.layout.directory, queue.settings
+    for version in range(2, staged.KEEP + 5):
+        staged.commit(directory, settings, staged.begin(directory), [], Identity("app", version))
+    assert not (committed / ".spark" / "txn" / "app" / "1").exists()
+    assert drain(queue) == BODIES
+
+
+def test_a_record_is_flushed_before_its_batch_is_shown(queue_dir):
+    """Its text before its name is published, its name before the rename: also where the queue itself is not durable."""
+    calls = []
+    real = {name: getattr(fs, name) for name in ("fsync", "link", "rename")}
+
+    def fsync(fd):
+        calls.append(("fsync", os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), queue_dir)))
+        real["fsync"](fd)
+
+    def link(src, dst, **named):
+        calls.append(("link", src, dst))
+        real["link"](src, dst, **named)
+
+    def rename(src, dst, **named):
+        calls.append(("rename", src, dst))
+        real["rename"](src, dst, **named)
+
+    with replaced(fs, fsync=fsync, link=link, rename=rename):
+        assert commit(queue_dir, sync=False)
+    (published,) = [number for number, call in enumerate(calls) if call[0] == "link"]
+    (visible,) = [number for number, call in enumerate(calls) if call[0] == "rename" and shown(*call[1:])]
+    assert ("fsync", calls[published][1]) in calls[:published]
+    assert ("fsync", ".spark/txn/app") in calls[published:visible]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("my app", "my_app"), ("my app", "my/app"), ("a" * 101, "a" * 102), ("é", "è"), ("x", "X"), ("x.", "x")],
+)
+def test_two_applications_of_similar_names_have_records_of_their_own(queue_dir, one, other):
+    """The same version of both is written."""
+    queue = Queue(queue_dir)
+    directory, settings = queue.layout.directory, queue.settings
+    for app in (one, other):
+        assert staged.commit(directory, settings, staged.begin(directory), [], Identity(app, 1))
+        assert staged.newest(directory, app) == 1
+    assert len(os.listdir(queue_dir / ".spark" / "txn")) == 2
