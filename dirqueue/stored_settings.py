@@ -14,7 +14,7 @@ from dirqueue import settings, states
 from dirqueue.disk import fs, identity
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LayoutError, QueueError, SettingsError, access_error
-from dirqueue.layouts import describe, detect, open_layout
+from dirqueue.layouts import NAMES, describe, detect, open_layout
 
 
 def stored(directory: Directory) -> dict[str, Any] | None:
@@ -29,7 +29,11 @@ def stored(directory: Directory) -> dict[str, Any] | None:
     except OSError as error:
         directory.close()
         raise access_error(where, "read", error) from error
-    return settings.loads(text, where)
+    found = settings.loads(text, where)
+    layout = found.get("layout", "auto")
+    if layout not in ("auto", *NAMES):
+        raise settings.damaged(where, f"names a layout {layout!r:.60}; there are {', '.join(NAMES)}")
+    return found
 
 
 def create(path: str, given: dict[str, Any]) -> bool:
