@@ -26,7 +26,7 @@ from dirqueue.errors import (
     SettingsError,
     access_error,
 )
-from dirqueue.layouts import open_layout, signs
+from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Claim, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import Message
@@ -449,6 +449,8 @@ class Queue(Consumer[T]):
         shows no sign of a queue is refused, unless the layout was named.
         """
         from filelock import FileLock, Timeout
+
+        from dirqueue.layouts import signs
 
         if not self.layout.directory.find():
             return Purged()

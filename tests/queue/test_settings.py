@@ -100,7 +100,7 @@ HUGE = b"1" + b"0" * 400  # more than a float can hold
     "text",
     [
         b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 2}', b'{"format": "1"}', b'{"lease": -1}',
-        b'{"unknown": 1}', b'{"sync": 1}', b"[" * 200_000, b'{"schema": ' + b"[" * 200_000,
+        b'{"unknown": 1}', b'{"layout": "sideways"}', b'{"sync": 1}', b"[" * 200_000, b'{"schema": ' + b"[" * 200_000,
         b'{"schema": ' + b"[" * 900 + b"]" * 900 + b"}", b'{"lease": ' + HUGE + b"}", b'{"max_size": ' + HUGE + b"}",
         b'{"format": ' + HUGE + b"}", b'{"lease": 1e999}', b'{"lease": NaN}', b'{"max_size": ' + HUGE * 20 + b"}",
     ],

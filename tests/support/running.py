@@ -44,7 +44,7 @@ def sentence(done):
 #: Everything is imported while it can be read; then all rights are dropped.
 AS_NOBODY = """
 import concurrent.futures.thread, ctypes, filelock, heapq, json, os, sys, traceback
-import dirqueue.purge, dirqueue.queue, dirqueue.tools.check, dirqueue.tools.discover, dirqueue.tools.transfer
+import dirqueue.layouts.signs, dirqueue.queue, dirqueue.tools.check, dirqueue.tools.discover, dirqueue.tools.transfer
 from dirqueue.cli.main import build, run
 build()
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
