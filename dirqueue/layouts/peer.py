@@ -23,7 +23,7 @@ from dirqueue.layouts.base import Claim, Layout, refuse
 from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
 
-#: How many names one claim may try before it says that there is nothing for it.
+#: How many names one claim may try before it finds nothing.
 LOOKS = 10_000
 
 
@@ -116,7 +116,7 @@ class Peer:
             self.directory.need()
 
     def _made_again(self) -> bool:
-        """Whether the directory we have open was removed, and there is another at its path now."""
+        """Return whether the directory we have open was removed and there is another at its path now."""
         return fs.fstat(self.directory.fd).st_nlink == 0 and self.directory.reopen()
 
     def load(self, place: str) -> bytes:
@@ -166,7 +166,7 @@ class Peer:
             )
 
     def _listed(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """Pass them on; say of an error which queue could not be listed."""
+        """Pass them on; an error names the queue that could not be listed."""
         try:
             yield from entries
         except FileNotFoundError:

@@ -135,11 +135,12 @@ class InProcess:
         return Outcome("retry", None, text)
 
     def cancel(self, delivery: Delivery) -> bool:
-        """Kill the child if it is still at this delivery: nothing less stops any handler."""
+        """Kill the child if it is at this delivery: nothing less stops any handler. Return False if it is not."""
         with self._lock:
-            if self._running is delivery:
-                self._forkserver.kill(self.pid)
-        return True
+            if self._running is not delivery:
+                return False
+            self._forkserver.kill(self.pid)
+            return True
 
     def close(self) -> None:
         """Let the child go: it ends when its socket closes."""

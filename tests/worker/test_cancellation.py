@@ -1,6 +1,7 @@
 """A handler that is stopped in its thread is stopped in its own code, never inside the library."""
 
 import threading
+import time
 import traceback
 
 import pytest
@@ -9,7 +10,9 @@ from support.patience import until
 import dirqueue
 from dirqueue import Worker, waiting
 from dirqueue.disk.identity import PROCESS
-from dirqueue.worker import Cancelled
+from dirqueue.worker import Cancelled, watchdog
+from dirqueue.worker.processes import InProcess
+from dirqueue.worker.threads import InThread
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -167,6 +170,27 @@ def test_cancellation_ends_a_wait_for_a_message(patient, tmp_path):
     assert seen == ["stopped"]
     assert not waiting.INTERRUPTS
     empty.close()
+
+
+@pytest.mark.parametrize("way", [{"threads": 1}, {"processes": 1}], ids=["thread", "process"])
+def test_cancellation_before_the_handler_has_begun_is_not_forgotten(patient, tmp_path, monkeypatch, way):
+    """RACE: the lease is lost, or the time over, between the claim and the call; the handler is still stopped."""
+    for kind in (InThread, InProcess):
+
+        def early(self, delivery, run=kind.run):
+            delivery.cancel(watchdog.LIMIT)
+            return run(self, delivery)
+
+        monkeypatch.setattr(kind, "run", early)
+
+    def handler(message):
+        for _ in range(2000):
+            time.sleep(0.005)
+        (tmp_path / "finished").touch()
+
+    patient.put(b"one")
+    assert Worker(patient, handler, time_limit=600, limit=1, **way).run().retried == 1
+    assert not (tmp_path / "finished").exists()
 
 
 def test_cancellation_is_raised_once(patient, tmp_path):

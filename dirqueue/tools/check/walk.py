@@ -15,11 +15,13 @@ from dirqueue.disk import ballast, fs, identity
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import BALLAST
 from dirqueue.layouts.native import Native, names, staged
-from dirqueue.layouts.native.inspect import DEAD, DEPTH, DONE, FURNITURE, TEMPORARY
+from dirqueue.layouts.native.inspect import DEPTH, FURNITURE, TEMPORARY
 from dirqueue.layouts.native.names import (
     ACKED,
     CONTAINERS,
+    DEAD,
     DELAYED,
+    DONE,
     ERROR,
     ERROR_NEW,
     LEASED,
