@@ -235,11 +235,11 @@ def loads(text: bytes, where: str = FILE) -> dict[str, Any]:
     try:
         stored = json.loads(text)
     except RecursionError:
-        raise damaged(where, "is nested too deeply") from None
+        raise _damaged(where, "is nested too deeply") from None
     except ValueError as error:
-        raise damaged(where, f"is not JSON ({error})") from None
+        raise _damaged(where, f"is not JSON ({error})") from None
     if not isinstance(stored, dict):
-        raise damaged(where, f"must hold a JSON object, not {_shown(stored)}")
+        raise _damaged(where, f"must hold a JSON object, not {_shown(stored)}")
     version = stored.pop("format", FORMAT)
     if version != FORMAT:
         raise LayoutError(
@@ -248,16 +248,15 @@ def loads(text: bytes, where: str = FILE) -> dict[str, Any]:
         )
     for name in stored:
         if name not in _CHECKS:
-            raise damaged(where, f"has a setting {_shown(name)} that this dirqueue does not know")
+            raise _damaged(where, f"has a setting {_shown(name)} that this dirqueue does not know")
     try:
         build(stored)
     except SettingsError as error:
-        raise damaged(where, f"is invalid: {error}") from None
+        raise _damaged(where, f"is invalid: {error}") from None
     return stored
 
 
-def damaged(where: str, what: str) -> LayoutError:
-    """Return the error for a queue.json that cannot be used."""
+def _damaged(where: str, what: str) -> LayoutError:
     return LayoutError(f"{where} {what}; fix it or remove it", path=where)
 
 
