@@ -48,7 +48,7 @@ def _publish_by_link(original):
     @functools.wraps(original)
     def init(self, fstype):
         original(self, fstype)
-        self._ways = [mount._by_link]
+        self.publish = mount._by_link
 
     return init
 
@@ -157,7 +157,7 @@ BUGS = {
         "_make_staging",
         _staging_must_be_new,
         Plan.of("P|ga", lossy=1, **NFS),
-        "raised QueueAccess",
+        "raised FileExistsError",
         "0001",
     ),
     "a release whose message was claimed at once": Bug(
@@ -182,7 +182,7 @@ BUGS = {
         _keep_empty,
         Plan.of("gtga|ga|gl", before="P", ticks=2),
         "leftover",
-        "0000000030000020100031",
+        "0002001230000020100031000000200000000000001",
     ),
     "a lease that was over when it was handed out": Bug(
         Native, "_refreshed", _born_old, Plan.of("g|p", ticks=1), "born old", "000000010000001"
