@@ -3,45 +3,48 @@
 .DELETE_ON_ERROR:
 PYTHON ?= python3
 BIN    := .venv/bin
-# People get a random order and the reasons of skips; CI the order of the files, and one line about what was missing.
+# People get a random order and the reasons for skips; CI the order of the files, and one line about what was missing.
 HOW    := $(if $(CI),-r fE -p no:randomly,-r fEs)
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal $(HOW)
-# Tests of one process: what is covered only in children that are killed, or by luck, counts for nothing.
+# Tests of one process: what only a killed child covers, or only luck, does not count.
 COVERING := $(addprefix tests/,unit queue layouts peers) $(addprefix tests/reliability/,test_kill_points.py test_races.py) $(wildcard tests/reliability/test_errno_*.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-all test-spark check format bench bench-quick campaign soak mutants coverage clean
+.PHONY: help demo test test-all test-spark check format reference bench bench-quick campaign soak mutants coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.test ## see a queue at work, and a killed worker lose nothing
+demo: .venv/.demo ## 1,000 messages, four workers, one of them killed: nothing is lost
 	@$(BIN)/python examples/demo.py
 
-test: check .venv/.spark ## check, then every test but the slow ones
+test: check .venv/.spark ## check, then every test that is not marked slow, the short ones of Spark too
 	$(PYTEST) -m 'not slow and not spark'
 	$(BIN)/pytest -n 0 $(HOW) -m 'spark and not slow'
 
-test-all: check .venv/.spark ## check, then every test there is
+test-all: check .venv/.spark ## check, then every test, the slow ones too
 	$(PYTEST)
 
 test-spark: .venv/.spark ## every test with Spark: killed drivers, a cluster, Connect, pipelines (half an hour)
 	$(BIN)/pytest -n 0 -r fEs -m spark
 
-check: .venv/.test ## lint, formatting, types, layers, spelling
+check: .venv/.test ## lint, formatting, types, import contract, spelling
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { $(BIN)/ruff format --check; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports > .venv/imports.log 2>&1 || { cat .venv/imports.log; exit 1; }
 	@$(BIN)/codespell
 
-format: .venv/.test ## rewrite the code the way check wants it
+format: .venv/.test ## let ruff rewrite the code
 	@$(BIN)/ruff check --quiet --fix-only && $(BIN)/ruff format
+
+reference: .venv/.test ## write docs/reference and the man page from the code
+	@$(BIN)/python scripts/reference.py && $(BIN)/python scripts/api_reference.py
 
 bench: .venv-bench/.done ## measure against the floor and every peer, about ten minutes; writes docs/benchmarks.md
 	.venv-bench/bin/python benchmarks/run.py
 
-bench-quick: .venv-bench/.done ## the same with small numbers, about a minute; writes benchmarks/results/quick/
+bench-quick: .venv-bench/.done ## the same with few messages, about a minute; writes benchmarks/results/quick/
 	.venv-bench/bin/python benchmarks/run.py --quick
 
 campaign: .venv/.test ## crash and fault campaigns, all seeds
@@ -53,14 +56,16 @@ soak: .venv/.test ## producers, consumers, a purger and a killer: make soak HOUR
 mutants: .venv/.test ## break the code on purpose; the tests must notice
 	$(BIN)/python scripts/mutants.py
 
-coverage: .venv/.test ## every branch of the layouts and what they stand on is run; fails below 100 %
+coverage: .venv/.test ## measure the layouts and what they stand on; fails below 100 % of the branches
 	@$(BIN)/coverage erase && $(BIN)/coverage run -m pytest -n 0 -q -p no:randomly -m 'not slow and not spark' $(COVERING) && $(BIN)/coverage combine -q && $(BIN)/coverage report
 
-clean: ## remove what the other targets made
+clean: ## remove everything that the other targets made
 	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
 
+.venv/.demo: pyproject.toml
+	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e . && touch $@
 .venv/.test: pyproject.toml
-	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e '.[test]' && touch $@
+	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e '.[test]' && touch .venv/.demo $@
 .venv-bench/.done: pyproject.toml
 	@$$($(PYTHON) scripts/quickest_python.py) -m venv .venv-bench && .venv-bench/bin/pip install -q -e '.[bench]' && touch $@
 .venv/.spark: .venv/.test

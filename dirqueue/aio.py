@@ -1,7 +1,8 @@
 """The queue for asyncio: the same names, awaited.
 
-Layer: conveniences.  Each call runs in a thread, waiting does not; a message claimed by a call that was cancelled
-meanwhile is released.
+Layer: conveniences.  Each call runs in a thread of the queue's own; waiting does not.
+A message claimed by a call that was cancelled meanwhile is released. An end of a lease (ack, retry, release, reject,
+renew) is never abandoned half way: a task cancelled meanwhile is cancelled when the end is over.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, overload
 
 from dirqueue import codecs
+from dirqueue.codecs import Codec
+from dirqueue.consumer import give_back
+from dirqueue.disk.identity import PROCESS
 from dirqueue.errors import DirQueueError, Empty, Full
 from dirqueue.layouts.base import Purged
 from dirqueue.lease import Lease
@@ -25,40 +31,132 @@ from dirqueue.waiting import GROWTH, LONGEST, SHORTEST
 
 T = TypeVar("T")
 R = TypeVar("R")
+Path = str | os.PathLike[str]
+
+
+class _Threads:
+    """The threads of one queue. Its calls do not queue up behind those of other libraries in the loop's executor."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._generation = PROCESS.generation
+
+    def submit(self, call: Callable[[], R]) -> Future[R]:
+        """Start a call."""
+        if self._pool is None or self._generation != PROCESS.generation:  # the parent's threads are not ours
+            self._pool = ThreadPoolExecutor(thread_name_prefix="dirqueue-aio")
+            self._generation = PROCESS.generation
+        return self._pool.submit(call)
+
+    async def run(self, call: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        """Run a call. If the task is cancelled meanwhile the call is not started, or its result is undone."""
+        future = self.submit(call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if not future.cancel() and undo is not None:
+                # Runs in the thread of the call, even if the loop has ended by then.
+                future.add_done_callback(lambda done: None if done.exception() else undo(done.result()))
+            raise
+
+    async def finish(self, call: Callable[[], R]) -> R:
+        """Run a call to its end. If the task is cancelled meanwhile, the cancellation waits for that."""
+        future = asyncio.wrap_future(self.submit(call))
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait((future,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            future.exception()  # retrieved: the cancellation is all that the task hears of
+            raise cancelled
+        return future.result()
+
+    def close(self, *, wait: bool = True) -> None:
+        """End the threads when the calls that run are over, and wait for that."""
+        pool, self._pool = self._pool, None
+        if pool is not None and self._generation == PROCESS.generation:
+            pool.shutdown(wait=wait)
 
 
 class AsyncLease(Generic[T]):
     """A lease whose ends are awaited; `async with` does what `with` does for a lease."""
 
-    def __init__(self, lease: Lease[T]) -> None:
+    def __init__(self, lease: Lease[T], threads: _Threads) -> None:
         self.lease = lease
+        self._threads = threads
 
     def __repr__(self) -> str:
         return f"<Async{repr(self.lease)[1:]}"
 
-    def __getattr__(self, name: str) -> Any:
-        """Whatever needs no waiting is the lease's own: message, token, until, seconds, lost, ended."""
-        return getattr(self.lease, name)
+    def __reduce__(self) -> NoReturn:
+        self.lease.__reduce__()
+
+    @property
+    def message(self) -> Message[T]:
+        """See `Lease.message`."""
+        return self.lease.message
+
+    @property
+    def path(self) -> str:
+        """See `Lease.path`."""
+        return self.lease.path
+
+    @property
+    def codec(self) -> Codec[T]:
+        """See `Lease.codec`."""
+        return self.lease.codec
+
+    @property
+    def token(self) -> str:
+        """See `Lease.token`."""
+        return self.lease.token
+
+    @property
+    def handle(self) -> str:
+        """See `Lease.handle`."""
+        return self.lease.handle
+
+    @property
+    def seconds(self) -> float:
+        """See `Lease.seconds`."""
+        return self.lease.seconds
+
+    @property
+    def until(self) -> datetime:
+        """See `Lease.until`."""
+        return self.lease.until
+
+    @property
+    def ended(self) -> str:
+        """See `Lease.ended`."""
+        return self.lease.ended
+
+    @property
+    def lost(self) -> bool:
+        """See `Lease.lost`."""
+        return self.lease.lost
 
     async def ack(self) -> None:
         """See `Lease.ack`."""
-        await asyncio.to_thread(self.lease.ack)
+        await self._threads.finish(self.lease.ack)
 
     async def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
         """See `Lease.retry`."""
-        await asyncio.to_thread(self.lease.retry, delay, error)
+        await self._threads.finish(lambda: self.lease.retry(delay, error))
 
     async def release(self) -> None:
         """See `Lease.release`."""
-        await asyncio.to_thread(self.lease.release)
+        await self._threads.finish(self.lease.release)
 
     async def reject(self, reason: str | BaseException = "rejected") -> None:
         """See `Lease.reject`."""
-        await asyncio.to_thread(self.lease.reject, reason)
+        await self._threads.finish(lambda: self.lease.reject(reason))
 
     async def renew(self, seconds: float | None = None) -> None:
         """See `Lease.renew`."""
-        await asyncio.to_thread(self.lease.renew, seconds)
+        await self._threads.finish(lambda: self.lease.renew(seconds))
 
     async def __aenter__(self) -> Message[T]:
         return self.lease.__enter__()
@@ -66,26 +164,65 @@ class AsyncLease(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        # Shielded: a task that is cancelled while it commits must still have committed or not, not both.
-        return await asyncio.shield(asyncio.to_thread(self.lease.__exit__, kind, error, trace))
+        return await self._threads.finish(lambda: self.lease.__exit__(kind, error, trace))
 
 
 class AsyncQueue(Generic[T]):
     """A `Queue` for asyncio."""
 
-    def __init__(self, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> None:
+    @overload
+    def __init__(
+        self: AsyncQueue[str], path: Path, *, codec: Literal["text"], create: bool = ..., **settings: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncQueue[T],
+        path: Path,
+        *,
+        codec: Codec[T] | type[T],
+        create: bool = ...,
+        **settings: Any,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncQueue[Any], path: Path, *, codec: str, create: bool = ..., **settings: Any
+    ) -> None: ...
+    @overload
+    def __init__(self: AsyncQueue[bytes], path: Path, *, create: bool = ..., **settings: Any) -> None: ...
+
+    def __init__(self, path: Path, *, codec: Any = codecs.BYTES, **settings: Any) -> None:
+        """See `Queue`."""
         self.queue: Queue[T] = Queue(path, codec=codec, **settings)
+        self._threads = _Threads()
+
+    @overload
+    @classmethod
+    async def create(cls, path: Path, *, codec: Literal["text"], **settings: Any) -> AsyncQueue[str]: ...
+    @overload
+    @classmethod
+    async def create(cls, path: Path, *, codec: Codec[R] | type[R], **settings: Any) -> AsyncQueue[R]: ...
+    @overload
+    @classmethod
+    async def create(cls, path: Path, *, codec: str, **settings: Any) -> AsyncQueue[Any]: ...
+    @overload
+    @classmethod
+    async def create(cls, path: Path, **settings: Any) -> AsyncQueue[bytes]: ...
 
     @classmethod
-    async def create(
-        cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any
-    ) -> AsyncQueue[T]:
+    async def create(cls, path: Path, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
         """See `Queue.create`."""
-        await asyncio.to_thread(lambda: Queue.create(path, codec=codec, **settings))
-        return await asyncio.to_thread(lambda: cls(path, codec=codec))
+        maker = _Threads()
+        try:
+            await maker.run(lambda: Queue.create(path, codec=codec, **settings).close())
+            return await maker.run(lambda: cls(path, codec=codec, **settings))
+        finally:
+            maker.close(wait=False)
 
     def __repr__(self) -> str:
         return f"Async{self.queue!r}"
+
+    def __reduce__(self) -> NoReturn:
+        self.queue.__reduce__()
 
     @property
     def path(self) -> str:
@@ -101,10 +238,18 @@ class AsyncQueue(Generic[T]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.close()
+        await self.close()
 
-    def close(self) -> None:
-        """See `Queue.close`."""
+    async def close(self) -> None:
+        """Wait for the calls that run, then let go of threads and descriptors; the next use opens them again."""
+        closer = _Threads()
+        try:
+            await closer.finish(self._close)
+        finally:
+            closer.close(wait=False)
+
+    def _close(self) -> None:
+        self._threads.close()
         self.queue.close()
 
     async def put(
@@ -145,34 +290,29 @@ class AsyncQueue(Generic[T]):
 
     async def get(self, *, timeout: float | None = None, lease: float | None = None) -> AsyncLease[T]:
         """See `Queue.get`."""
-        return AsyncLease(
-            await self._patiently(
-                Empty, timeout, lambda: self.queue.get(timeout=0, lease=lease), undo=_give_back
-            )
+        claimed = await self._patiently(
+            Empty, timeout, lambda: self.queue.get(timeout=0, lease=lease), lambda late: give_back([late])
         )
+        return AsyncLease(claimed, self._threads)
 
     async def _patiently(
         self,
         not_yet: type[DirQueueError],
         timeout: float | None,
         call: Callable[[], R],
-        undo: Callable[[asyncio.Future[R]], None] | None = None,
+        undo: Callable[[R], object] | None = None,
     ) -> R:
-        """Try in a thread, sleep outside of it, try again: who waits holds no thread that others need."""
+        """Retry in a thread and sleep on the event loop in between, so that a waiting task occupies no thread."""
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = SHORTEST
         while True:
-            attempt = asyncio.ensure_future(asyncio.to_thread(call))
             try:
-                return await asyncio.shield(attempt)
+                return await self._threads.run(call, undo)
             except not_yet:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise
-            except asyncio.CancelledError:
-                attempt.add_done_callback(undo or _ignore)
-                raise
             left = pause if deadline is None else min(pause, max(0.0, deadline - time.monotonic()))
             await asyncio.sleep(left)
             pause = min(pause * GROWTH, LONGEST)
@@ -181,14 +321,10 @@ class AsyncQueue(Generic[T]):
         self, n: int, *, timeout: float | None = None, lease: float | None = None
     ) -> list[AsyncLease[T]]:
         """See `Queue.get_many`."""
-        leases = [await self.get(timeout=timeout, lease=lease)]
-        if n > 1:
-            try:
-                more = await asyncio.to_thread(self.queue.get_many, n - 1, timeout=0, lease=lease)
-            except Empty:
-                return leases
-            leases += map(AsyncLease, more)
-        return leases
+        claimed = await self._patiently(
+            Empty, timeout, lambda: self.queue.get_many(n, timeout=0, lease=lease), give_back
+        )
+        return [AsyncLease(each, self._threads) for each in claimed]
 
     async def consume(
         self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
@@ -205,15 +341,15 @@ class AsyncQueue(Generic[T]):
 
     async def peek(self, state: str = "ready", limit: int | None = None) -> list[Message[T]]:
         """See `Queue.peek`; a list, since looking is done in a thread."""
-        return await asyncio.to_thread(lambda: list(self.queue.peek(state, limit)))
+        return await self._threads.run(lambda: list(self.queue.peek(state, limit)))
 
     async def message(self, id: str) -> Message[T]:
         """See `Queue.message`."""
-        return await asyncio.to_thread(self.queue.message, id)
+        return await self._threads.run(lambda: self.queue.message(id))
 
     async def stats(self) -> Stats:
         """See `Queue.stats`."""
-        return await asyncio.to_thread(self.queue.stats)
+        return await self._threads.run(self.queue.stats)
 
     async def redrive(
         self,
@@ -224,32 +360,18 @@ class AsyncQueue(Generic[T]):
         dry_run: bool = False,
     ) -> list[str]:
         """See `Queue.redrive`."""
-        return await asyncio.to_thread(self.queue.redrive, ids, match=match, limit=limit, dry_run=dry_run)
+        return await self._threads.run(
+            lambda: self.queue.redrive(ids, match=match, limit=limit, dry_run=dry_run)
+        )
 
     async def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
         """See `Queue.purge`."""
-        return await asyncio.to_thread(self.queue.purge, progress=progress)
+        return await self._threads.run(lambda: self.queue.purge(progress=progress))
 
     async def clear(self) -> int:
         """See `Queue.clear`."""
-        return await asyncio.to_thread(self.queue.clear)
+        return await self._threads.run(self.queue.clear)
 
     async def flush(self) -> int:
         """See `Queue.flush`."""
-        return await asyncio.to_thread(self.queue.flush)
-
-
-def _ignore(attempt: asyncio.Future[Any]) -> None:
-    """Nobody will ask for the outcome of a cancelled call."""
-    if not attempt.cancelled():
-        attempt.exception()
-
-
-def _give_back(claim: asyncio.Future[Lease[Any]]) -> None:
-    """Release what a cancelled get claimed after all."""
-    if claim.cancelled() or claim.exception() is not None:
-        return
-    try:
-        claim.result().release()
-    except DirQueueError:
-        pass  # then it runs out by itself
+        return await self._threads.run(self.queue.flush)

@@ -56,7 +56,7 @@ class Text:
 
 
 class Json(Generic[T]):
-    """JSON; with a dataclass as `type`, bodies are its instances."""
+    """JSON; with a dataclass as `type`, bodies are its instances, and nothing else is encoded."""
 
     def __init__(self, type: type[T] | None = None) -> None:
         self.type = type
@@ -64,7 +64,15 @@ class Json(Generic[T]):
     def encode(self, value: T, /) -> bytes:
         import json
 
-        return json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode()
+        data = json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode()
+        if self.type is not None:
+            # The producer is told now what would be found out by a consumer, which buries the message.
+            try:
+                self.decode(data)
+            except Exception as error:
+                given, wanted = type(value).__name__, self.type.__name__
+                raise ValueError(f"{given} cannot be read back as {wanted}: {error}") from error
+        return data
 
     def decode(self, data: bytes, /) -> T:
         import json
@@ -73,7 +81,7 @@ class Json(Generic[T]):
         if self.type is None:
             return value  # type: ignore[no-any-return]
         if not isinstance(value, dict):
-            raise ValueError(f"expected a JSON object for {self.type.__name__}, got {value!r:.60}")
+            raise ValueError(f"expected a JSON object, got {value!r:.60}")
         return self.type(**value)
 
 
@@ -85,7 +93,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-BYTES = Bytes()
+BYTES: Codec[Any] = Bytes()
 
 
 def find(codec: str | type | Codec[Any]) -> Codec[Any]:

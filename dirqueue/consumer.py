@@ -1,14 +1,14 @@
-"""All that follows from `get`: many messages at once, and one after the other.
+"""What follows from `get`: many messages at once, and one after the other.
 
-Layer: mechanisms.  Shared by a queue and a set of queues.
+Layer: mechanisms.  Shared by Queue and QueueSet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
-from dirqueue.errors import Empty
+from dirqueue.errors import DirQueueError, Empty
 from dirqueue.lease import Lease
 from dirqueue.settings import check_count
 
@@ -26,11 +26,14 @@ class Consumer(Generic[T]):
         """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
         check_count("n", n, 1)
         leases = [self.get(timeout=timeout, lease=lease)]
-        while len(leases) < n:
-            try:
+        try:
+            while len(leases) < n:
                 leases.append(self.get(timeout=0, lease=lease))
-            except Empty:
-                break
+        except Empty:
+            pass
+        except BaseException:
+            give_back(leases)  # else nobody knows of them until they run out
+            raise
         return leases
 
     def consume(
@@ -47,3 +50,12 @@ class Consumer(Generic[T]):
                 return
             done += 1
             yield claimed
+
+
+def give_back(leases: Iterable[Lease[Any]]) -> None:
+    """Release leases that nobody is going to work on; one that cannot be released runs out by itself."""
+    for lease in leases:
+        try:
+            lease.release()
+        except (DirQueueError, OSError):
+            pass

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from dirqueue import codecs
 
@@ -71,6 +71,11 @@ class Message(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Message {self.entry.id} {self.entry.state} attempts={self.entry.attempts}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Message cannot be pickled: send its body, or its id and its queue's path for Queue(path).message(id)"
+        )
 
     def _at(self, look: Callable[[str], R]) -> R:
         """Look at the file where it lies."""

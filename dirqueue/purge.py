@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from dirqueue.disk import fs
 from dirqueue.errors import access_error
+from dirqueue.layouts import signs
 from dirqueue.layouts.base import Layout, Purged
 
 LOCK = ".purge.lock"
@@ -22,6 +23,8 @@ def purge(layout: Layout, progress: Callable[[], None] | None = None) -> Purged:
 
     if not layout.directory.find():
         return Purged()
+    if layout.name != "null":
+        signs.need_queue(layout.directory.path, "purged")
     try:
         with FileLock(_lock_path(layout), timeout=0):
             return layout.purge(progress)

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, overload
 
 from dirqueue import codecs, states, stored_settings
 from dirqueue import settings as settings_
@@ -27,12 +27,12 @@ from dirqueue.errors import (
     access_error,
 )
 from dirqueue.layouts import open_layout
-from dirqueue.layouts.base import Held, Layout, Purged, refuse
+from dirqueue.layouts.base import Claim, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.settings import Settings, check_count, check_priority, check_seconds
 from dirqueue.stats import Stats, count
-from dirqueue.waiting import Waiter
+from dirqueue.waiting import INTERRUPTS, Waiter, check_interrupt
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound="Queue[Any]")
@@ -108,6 +108,9 @@ class Queue(Consumer[T]):
     def __repr__(self) -> str:
         return f"Queue({self.path!r}, layout={self.layout.name!r})"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Queue cannot be pickled: send its path, and open Queue(path) where it is used")
+
     def __enter__(self) -> Self:
         return self
 
@@ -133,6 +136,8 @@ class Queue(Consumer[T]):
             priority: 1 is the most urgent; only in a queue created with priorities.
             timeout: Seconds to wait for room in a queue with max_messages (for ever if None), then Full.
         """
+        if INTERRUPTS:
+            check_interrupt()
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
         if self._limited or delay != 0 or priority is not None or timeout is not None:
             priority = self._check_put(len(data), delay, priority, timeout)
@@ -159,6 +164,8 @@ class Queue(Consumer[T]):
         timeout: float | None = None,
     ) -> list[str]:
         """Put many messages that become visible all at once, or not at all; return their ids."""
+        if INTERRUPTS:
+            check_interrupt()
         if isinstance(bodies, (str, bytes, bytearray, memoryview)):
             raise SettingsError(
                 f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
@@ -231,7 +238,7 @@ class Queue(Consumer[T]):
             self._room -= wanted
             return
         limit = self.settings.max_messages
-        with Waiter(self.layout, timeout, for_room=True) as waiter:
+        with Waiter((self.layout,), timeout, for_room=True) as waiter:
             while True:
                 free = limit - self.layout.count()
                 if free >= wanted:
@@ -251,48 +258,47 @@ class Queue(Consumer[T]):
             timeout: Seconds to wait; for ever if None, one look if 0. Then Empty.
             lease: Seconds to hold it; the queue's setting if None.
         """
+        if INTERRUPTS:
+            check_interrupt()
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
         if timeout is not None and timeout != 0:
             timeout = check_seconds("timeout", timeout)
         layout = self.layout
         while True:
-            held = layout.claim(seconds)
-            if held is None:
-                held = self._again(seconds) if timeout == 0 else self._wait(seconds, timeout)
-                if held is None:
+            claim = layout.claim(seconds)
+            if claim is None:
+                claim = self._again(seconds) if timeout == 0 else self._wait(seconds, timeout)
+                if claim is None:
                     raise self._empty(timeout)
-            if self._plain:
-                return Lease(layout, held, seconds, self._codec)
-            claimed = self._decoded(held, seconds)
-            if claimed is not None:
-                return claimed
+            lease_ = Lease(layout, claim, seconds, self._codec)
+            if self._plain or self._decodes(lease_):
+                return lease_
 
-    def _wait(self, seconds: float, timeout: float | None) -> Held | None:
-        with Waiter(self.layout, timeout) as waiter:
+    def _wait(self, seconds: float, timeout: float | None) -> Claim | None:
+        with Waiter((self.layout,), timeout) as waiter:
             while True:
-                held = self.layout.claim(seconds) or self._again(seconds)
-                if held is not None or not waiter.pause():
-                    return held
+                claim = self.layout.claim(seconds) or self._again(seconds)
+                if claim is not None or not waiter.pause():
+                    return claim
 
-    def _again(self, seconds: float) -> Held | None:
+    def _again(self, seconds: float) -> Claim | None:
         """Nothing there: look whether the queue was removed, and another one is at its path by now."""
         directory = self.layout.directory
         if directory.fd >= 0 and directory.removed() and directory.reopen():
             return self.layout.claim(seconds)
         return None
 
-    def _decoded(self, held: Held, seconds: float) -> Lease[T] | None:
-        """Return a lease whose body can be decoded; one that cannot goes to dead/, and the consumer lives on."""
-        lease = Lease(self.layout, held, seconds, self._codec)
+    def _decodes(self, lease: Lease[T]) -> bool:
+        """Decode the body. If that fails the message goes to dead/, and False is returned."""
         try:
-            held.decode()
+            lease.message.body  # noqa: B018 - decoded here, and kept
         except CodecError as error:
             if "dead" in self.layout.lacks:
                 lease.retry(self.settings.max_backoff, error)
                 raise
             lease.reject(str(error))
-            return None
-        return lease
+            return False
+        return True
 
     def _empty(self, timeout: float | None) -> Empty:
         found = "" if self.layout.directory.find() else " (there is no such directory yet)"
@@ -306,9 +312,9 @@ class Queue(Consumer[T]):
             handle: What `Lease.handle` says.
             seconds: How long a renewal without an argument holds it; the queue's setting if None.
         """
-        held = self.layout.hold(handle)
+        claim = self.layout.hold(handle)
         duration = self._lease if seconds is None else check_seconds("seconds", seconds, above=True)
-        return Lease(self.layout, held, duration, self._codec)
+        return Lease(self.layout, claim, duration, self._codec)
 
     # --- the dead and the done -----------------------------------------------------------------------------
 

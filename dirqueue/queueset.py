@@ -1,4 +1,4 @@
-"""Several queues as one: claim from any of them, browse all of them in one order.
+"""Several queues as one: claim from any of them, look at all of them in one order.
 
 Layer: public objects.  Touches: nothing that the queues do not.
 """
@@ -9,7 +9,7 @@ import heapq
 import os
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from dirqueue.consumer import Consumer
 from dirqueue.errors import Empty, SettingsError
@@ -18,7 +18,7 @@ from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
 from dirqueue.stats import Stats
-from dirqueue.waiting import Waiters
+from dirqueue.waiting import Waiter
 
 ORDERS = ("fair", "given", "time")
 #: For how many seconds the order of the oldest messages is taken for granted.
@@ -32,8 +32,8 @@ class QueueSet(Consumer[Any]):
 
     Args:
         queues: Queue objects or paths.
-        order: Whom `get` asks first: "fair" goes round, "given" always begins with the first queue (so that the
-            others get what it leaves), "time" asks the queue with the oldest message.
+        order: Which queue `get` asks first: "fair" goes round, "given" always begins with the first queue (the others
+            get their turn when it is empty), "time" asks the queue with the oldest message.
     """
 
     def __init__(
@@ -49,12 +49,16 @@ class QueueSet(Consumer[Any]):
         self._turn = 0
         self._oldest: list[tuple[int, str, Queue[Any]]] = []
         self._fresh_until = 0.0
-        self._browser: Iterator[Pair] = iter(())
         for queue in [queues] if isinstance(queues, (str, Queue)) else queues:
             self.add(queue)
 
     def __repr__(self) -> str:
         return f"QueueSet({[queue.path for queue in self._queues]!r}, order={self.order!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a QueueSet cannot be pickled: send the paths of its queues, and open QueueSet(paths) where it is used"
+        )
 
     @property
     def queues(self) -> tuple[Queue[Any], ...]:
@@ -86,14 +90,14 @@ class QueueSet(Consumer[Any]):
         """Claim the next message of any queue; `owner` says of which.
 
         Args:
-            timeout: Seconds to wait; for ever if None, one look if 0. Then Empty.
+            timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the setting of its queue if None.
         """
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
         claimed = self._look(lease)
         if claimed is None and timeout != 0:
-            with Waiters((queue.layout for queue in self._queues), timeout) as waiter:
+            with Waiter((queue.layout for queue in self._queues), timeout) as waiter:
                 while (claimed := self._look(lease)) is None and waiter.pause():
                     pass
         if claimed is None:
@@ -101,26 +105,25 @@ class QueueSet(Consumer[Any]):
         return claimed
 
     def _look(self, lease: float | None) -> Lease[Any] | None:
-        for queue in self._candidates():
+        for turn, queue in self._candidates():
             try:
                 claimed = queue.get(timeout=0, lease=lease)
             except Empty:
                 continue
-            if self.order == "fair":
-                self._turn = self._queues.index(queue) + 1
+            self._turn = turn + 1
             return claimed
         return None
 
-    def _candidates(self) -> list[Queue[Any]]:
-        """Return the queues in the order to ask them."""
-        queues = self._queues
+    def _candidates(self) -> list[tuple[int, Queue[Any]]]:
+        """Return the queues and their places in the set, in the order to ask them."""
+        queues = list(enumerate(self._queues))
         if self.order == "given" or len(queues) < 2:
-            return list(queues)
+            return queues
         if self.order == "fair":
             turn = self._turn % len(queues)
             return queues[turn:] + queues[:turn]
         first = self._next_oldest()
-        return list(queues) if first is None else [first, *(each for each in queues if each is not first)]
+        return sorted(queues, key=lambda each: each[1] is not first)
 
     def _next_oldest(self) -> Queue[Any] | None:
         """Return the queue whose turn it is by time, from one look at all of them that serves for many claims."""
@@ -130,7 +133,10 @@ class QueueSet(Consumer[Any]):
             seen.sort(key=lambda each: each[:2], reverse=True)
             self._oldest = seen
             self._fresh_until = time.monotonic() + max(FRESH_SECONDS, 20 * (time.monotonic() - began))
-        return self._oldest.pop()[2] if self._oldest else None
+        try:
+            return self._oldest.pop()[2]
+        except IndexError:
+            return None  # nothing is there, or RACE: another thread took the last one
 
     def owner(self, lease: Lease[Any]) -> Queue[Any]:
         """Return the queue that a lease is from."""
@@ -148,15 +154,6 @@ class QueueSet(Consumer[Any]):
             if limit is not None and count >= limit:
                 return
             yield queue, message
-
-    def first(self, state: str = "ready") -> Pair | tuple[None, None]:
-        """Return the queue and the oldest message of all, or (None, None); `next` goes on from there."""
-        self._browser = self.peek(state)
-        return self.next()
-
-    def next(self) -> Pair | tuple[None, None]:
-        """Return the queue and the next message, or (None, None)."""
-        return next(self._browser, (None, None))
 
     def stats(self) -> dict[str, Stats]:
         """Count each queue, by its path."""

@@ -6,7 +6,7 @@ Invariant: a Settings that exists is valid; every refusal names the setting, the
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +18,6 @@ FILE = "queue.json"
 ORDERS = ("fifo", "lifo", "random")
 #: Room for priorities up to 999,999,999 in an id.
 MAX_PRIORITY = 999_999_999
-LAYOUTS = ("auto", "native", "vsqs", "dirq-simple", "dirq-normal", "null")
 
 
 class _Settings(NamedTuple):
@@ -65,32 +64,37 @@ class _Settings(NamedTuple):
 
 
 class Settings(_Settings):
-    """All that a queue can be told. Durations are seconds, sizes are bytes."""
+    """All settings of a queue. Durations are seconds, sizes are bytes."""
 
     # Not a dataclass: that module alone takes as long to import as all of this package.
     __slots__ = ()
 
     def __new__(cls, **given: Any) -> Self:
-        """Check every value; SettingsError names the one that cannot be."""
+        """Check every value; SettingsError names the invalid one."""
         self = super().__new__(cls, **given)
         for name, check in _CHECKS.items():
             check(name, getattr(self, name))
         return self
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        """Let pickle and copy give the values by their names, as `__new__` wants them."""
+        return (), self._asdict()
+
     def pause(self, attempts: int) -> float:
         """Return how long to wait after the given number of failed deliveries, with jitter."""
         longest = min(self.max_backoff, self.backoff * 2.0 ** min(max(attempts, 1) - 1, 62))
-        import random  # and hashlib with it: only who failed waits for that
+        import random  # COST: it imports hashlib, which is slow; only failed deliveries pay for it.
 
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
 
-#: No instant of ours is later than names can say (the year 2286).
+#: No instant is later than a name can say (the year 2286).
 MAX_SECONDS = 100 * 365.25 * 86400
+MAX_INTEGER = 2**63 - 1
 
 
 def check_seconds(name: str, value: object, *, above: bool = False) -> float:
-    """Return a duration given as an argument, if it can be one."""
+    """Return a duration given as an argument; SettingsError if it is invalid."""
     kind = type(value)
     if (kind is float or kind is int) and (value > 0 or not above) and 0 <= value <= MAX_SECONDS:  # type: ignore[operator]
         return value  # type: ignore[return-value] # the quick way, on the path of every message
@@ -101,23 +105,23 @@ def check_seconds(name: str, value: object, *, above: bool = False) -> float:
 
 
 def check_count(name: str, value: object, low: int = 0) -> int:
-    """Return a number of things given as an argument, if it can be one."""
+    """Return a number of things given as an argument; SettingsError if it is invalid."""
     _number(low, whole=True)(name, value)
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
 def _number(
-    low: float, *, whole: bool = False, above: bool = False, high: float = math.inf
+    low: float, *, whole: bool = False, above: bool = False, high: float | None = None
 ) -> Callable[[str, object], None]:
     what = "a whole number" if whole else "a number"
-    bound = f"{'above' if above else 'of at least'} {low:g}" + (
-        "" if high == math.inf else f", at most {high}"
-    )
+    bound = f"{'above' if above else 'of at least'} {low:g}" + ("" if high is None else f", at most {high}")
+    # Neither infinity nor a number that no file can hold; what is compared may be an int of any size.
+    limit = high or (MAX_INTEGER if whole else sys.float_info.max)
 
     def check(name: str, value: object) -> None:
         kinds = int if whole else (int, float)
         good = isinstance(value, kinds) and not isinstance(value, bool)
-        if not good or not math.isfinite(value) or not low <= value <= high or (above and value == low):  # type: ignore[arg-type,operator]
+        if not good or not low <= value <= limit or (above and value == low):  # type: ignore[operator]
             raise SettingsError(f"{name} must be {what} {bound}, not {_shown(value)}")
 
     return check
@@ -129,6 +133,11 @@ def _choice(allowed: tuple[str, ...]) -> Callable[[str, object], None]:
             raise SettingsError(f"{name} must be one of {', '.join(allowed)}, not {_shown(value)}")
 
     return check
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise SettingsError(f"{name} must be text, not {_shown(value)}")
 
 
 def _flag(name: str, value: object) -> None:
@@ -146,12 +155,15 @@ def _schema(name: str, value: object) -> None:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - nested too deeply, or an int of too many digits, or somebody's own class
+        text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 _CHECKS: dict[str, Callable[[str, object], object]] = {
-    "layout": _choice(LAYOUTS),
+    "layout": _text,
     "lease": lambda name, value: check_seconds(name, value, above=True),
     "max_attempts": _number(0, whole=True),
     "sync": _flag,
@@ -195,37 +207,46 @@ def build(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None, whe
 def dumps(given: Mapping[str, Any]) -> bytes:
     """Return the text of a queue.json that says what was given, and the format."""
     settings = build(given)._asdict()
-    told = {name: settings[name] for name in given if (name, settings[name]) != ("layout", "auto")}
+    kept = {name: settings[name] for name in given if (name, settings[name]) != ("layout", "auto")}
     import json
 
-    return (json.dumps({"format": FORMAT, **told}, indent=2, sort_keys=True) + "\n").encode()
+    return (json.dumps({"format": FORMAT, **kept}, indent=2, sort_keys=True) + "\n").encode()
 
 
 def loads(text: bytes, where: str = FILE) -> dict[str, Any]:
-    """Return the settings that a queue.json holds; refuse what is damaged or of a later format."""
+    """Return the settings that a queue.json holds; LayoutError if it is damaged or of a later format."""
     import json
 
     try:
-        told = json.loads(text)
+        stored = json.loads(text)
+    except RecursionError:
+        raise _damaged(where, "is nested too deeply") from None
     except ValueError as error:
-        raise SettingsError(f"{where} is not JSON ({error}); mend it or remove it") from None
-    if not isinstance(told, dict):
-        raise SettingsError(f"{where} must hold a JSON object, not {_shown(told)}")
-    version = told.pop("format", FORMAT)
+        raise _damaged(where, f"is not JSON ({error})") from None
+    if not isinstance(stored, dict):
+        raise _damaged(where, f"must hold a JSON object, not {_shown(stored)}")
+    version = stored.pop("format", FORMAT)
     if version != FORMAT:
         raise LayoutError(
             f"{where} says format {_shown(version)}; this dirqueue reads format {FORMAT}: upgrade dirqueue",
             path=where,
         )
-    for name in told:
+    for name in stored:
         if name not in _CHECKS:
-            raise SettingsError(f"{where} has a setting {_shown(name)} that this dirqueue does not know")
-    build(told)
-    return told
+            raise _damaged(where, f"has a setting {_shown(name)} that this dirqueue does not know")
+    try:
+        build(stored)
+    except SettingsError as error:
+        raise _damaged(where, f"is invalid: {error}") from None
+    return stored
+
+
+def _damaged(where: str, what: str) -> LayoutError:
+    return LayoutError(f"{where} {what}; fix it or remove it", path=where)
 
 
 def check_priority(priority: object) -> int:
-    """Return the priority if it is one."""
+    """Return a priority given as an argument; SettingsError if it is invalid."""
     if type(priority) is int and 1 <= priority <= MAX_PRIORITY:
         return priority
-    raise SettingsError(f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {priority!r:.60}")
+    raise SettingsError(f"priority must be a whole number from 1 to {MAX_PRIORITY}, not {_shown(priority)}")

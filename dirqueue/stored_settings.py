@@ -13,7 +13,7 @@ from dirqueue import settings, states
 from dirqueue.disk import fs, identity
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LayoutError, QueueError, SettingsError, access_error
-from dirqueue.layouts import KEEPS_SETTINGS, detect, open_layout
+from dirqueue.layouts import describe, detect, open_layout
 
 
 def stored(directory: Directory) -> dict[str, Any] | None:
@@ -39,7 +39,7 @@ def create(path: str, given: dict[str, Any]) -> bool:
     text = settings.dumps(given)
     asked = settings.loads(text)
     directory = Directory(path)
-    if given.get("layout", "auto") not in (*KEEPS_SETTINGS, "auto"):
+    if given.get("layout", "auto") != "auto" and not describe(given["layout"]).keeps_settings:
         _create_foreign(directory, given)
         return False
     if given.get("layout") == "vsqs":

@@ -61,7 +61,7 @@ def interleavings(scale: float, _place: Path, _progress: Progress) -> Result:
 
 
 def _ways(scale: float) -> Iterator[dict[str, Any]]:
-    """The settings with which all stories are told: 20,000 kill points at scale 1."""
+    """Yield the settings that every story runs with: 20,000 kill points at scale 1."""
     every: list[dict[str, Any]] = [{"layout": layout} for layout in LAYOUTS]
     every += [{"layout": layout, "sync": False} for layout in LAYOUTS]
     every += [{"layout": "native", "keep_done": True}, {"layout": "native", "priorities": True}]
@@ -311,7 +311,7 @@ def main() -> int:
 
 
 def run(name: str, scale: float, place: Path, *, page: bool) -> bool:
-    """Run one campaign, print its figures and write them down; whether anything was wrong."""
+    """Run one campaign, print and record its figures. Return whether anything was wrong."""
     function, unit, needs = CAMPAIGNS[name]
     absent = capabilities.missing([each for each in needs if each != "nfs"]) + (
         nfs.missing() if "nfs" in needs else []
@@ -339,7 +339,7 @@ def run(name: str, scale: float, place: Path, *, page: bool) -> bool:
 
 
 def write_down(news: dict[str, dict[str, Any]]) -> None:
-    """Put figures into the book, and make the table of the page anew from all that is in it."""
+    """Add figures to the record, and write the table of the page from all that is in it."""
     with FileLock(Path(tempfile.gettempdir()) / "dirqueue-campaign.lock"):  # several may run at a time
         book = json.loads(BOOK.read_text()) if BOOK.exists() else {}
         book |= news

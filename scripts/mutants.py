@@ -123,7 +123,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
 
 @contextlib.contextmanager
 def copy() -> Iterator[Path]:
-    """Give a copy of the tree for a while."""
+    """Yield a copy of the tree; remove it afterwards."""
     place = Path(tempfile.mkdtemp(prefix="dirqueue-mutant-"))
     try:
         for name in COPIED:
@@ -141,7 +141,7 @@ def copy() -> Iterator[Path]:
 
 
 class Verdict(NamedTuple):
-    """How a run of tests ended."""
+    """The result of a run of tests."""
 
     #: passed, failed, or what else became of it.
     how: str
@@ -198,7 +198,7 @@ def baseline(tests: tuple[str, ...]) -> Verdict:
 
 
 def judge(mutant: Mutant) -> tuple[str, str]:
-    """Return whether the bug was noticed ("yes", or what else), and by which test."""
+    """Return "yes" if the bug was noticed, else what happened instead; and the test that noticed it."""
     sound = baseline(mutant.tests)
     if sound.how != "passed":
         return f"{sound.how} without it", sound.why

@@ -26,13 +26,13 @@ print(min(run() for _ in range(5)))
 
 
 def seconds(python: str) -> float:
-    """How long it takes; for ever, if it cannot be used."""
+    """Return the CPU seconds of the loop; infinity if this Python cannot be used."""
     done = subprocess.run([python, "-c", LOOP], check=False, capture_output=True, text=True)
     return float(done.stdout) if done.returncode == 0 else float("inf")
 
 
 def main() -> None:
-    """Ask the one that runs this first, so that it stays the answer when all are alike."""
+    """Measure the Python that runs this first, so that it is chosen when all are alike."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     others = [f"{where}/{name}" for where in ("/usr/bin", "/usr/local/bin")]
     print(min([sys.executable, *filter(os.path.exists, others)], key=seconds))

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from dirqueue import __version__
-from dirqueue.cli import output
 from dirqueue.cli.completion import verbs_of
+from dirqueue.cli.exits import Exit
 from dirqueue.cli.main import build
 from dirqueue.tools import check
 
@@ -114,7 +114,7 @@ def synopsis(name: str, each: argparse.ArgumentParser) -> str:
 
 def exits() -> list[tuple[int, str, str]]:
     """Number, name and meaning of each exit status."""
-    rows = re.findall(r"^    (\w+) = (\d+)  #: (.*)$", inspect.getsource(output.Exit), re.MULTILINE)
+    rows = re.findall(r"^    (\w+) = (\d+)  #: (.*)$", inspect.getsource(Exit), re.MULTILINE)
     return [(int(number), name, meaning) for name, number, meaning in rows]
 
 
@@ -161,8 +161,8 @@ def exit_status() -> str:
 def codes() -> str:
     """What check knows."""
     rows = "\n".join(
-        f"| {code} | {told.name} | {told.level} | {told.meaning} | {told.cure} |"
-        for code, told in check.CODES.items()
+        f"| {code} | {problem.name} | {problem.level} | {problem.meaning} | {problem.cure} |"
+        for code, problem in check.CODES.items()
     )
     return (
         f"# What `dirqueue check` finds\n\n{NOTE}\n"

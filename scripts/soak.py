@@ -2,8 +2,8 @@
 
 python scripts/soak.py [--hours 8 | --seconds 60] [--sync] [PATH ...]
 
-Without a path: a queue of each layout, and two that real dirq 1.8 shares with us. With paths: one native queue, which all
-of them are (the same directory as mounted by several hosts). Every ten minutes everything is counted, then it goes on.
+Without a path: a queue of each layout, and two that are shared with the real dirq 1.8. With paths: one native queue, whose
+directory several hosts have mounted at these paths. Every ten minutes everything is counted, then a new round begins.
 """
 
 import argparse

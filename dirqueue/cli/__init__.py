@@ -1,5 +1,5 @@
 """The `dirqueue` command.
 
-Layer: edges.  Data goes to stdout, messages to stderr, the outcome is the exit status (`output.Exit`).
+Layer: edges.  Data goes to stdout, messages to stderr, the outcome is the exit status (`exits.Exit`).
 `main` has the table of verbs; the module of a verb is imported when the verb is used.
 """

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dirqueue.errors import QueueNotFound
+
 if TYPE_CHECKING:
     from dirqueue.message import Message
     from dirqueue.queue import Queue
@@ -30,7 +32,7 @@ def verb(
     creates: bool = False,
     aliases: tuple[str, ...] = (),
 ) -> argparse.ArgumentParser:
-    """Add one verb; most take a queue first."""
+    """Add one verb; most have a queue as their first argument."""
     text = help[0].upper() + help[1:] + "."
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name, help=help, description=f"{text} {description}".strip(), aliases=aliases
@@ -53,39 +55,51 @@ def table_option(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--table", action="store_true", help="a table, as on a terminal")
 
 
+def raw_option(parser: argparse.ArgumentParser) -> None:
+    """Add --raw."""
+    parser.add_argument(
+        "--raw", action="store_true", help="do not escape control characters of bodies on a terminal"
+    )
+
+
 def base() -> str:
     """Return the directory that relative queues are in."""
     return os.environ.get(VARIABLE) or "."
 
 
 def path_of(name: str) -> str:
-    """Return the path that a queue's name means: relative ones in $DIRQUEUE_DIR, except ./here and ../there."""
+    """Return the path of a queue's name: relative ones are in $DIRQUEUE_DIR, except ./here and ../there."""
     base = os.environ.get(VARIABLE)
     if not base or not name or os.path.isabs(name) or name.split("/", 1)[0] in (".", ".."):
         return name
     return os.path.join(base, name)
 
 
-def open_queue(name: str, *, create: bool = False, **settings: Any) -> Queue[bytes]:
-    """Open a queue for a verb; one that is not there is an error unless `create`."""
+def open_queue(name: str, *, create: bool = False, resolve: bool = True, **settings: Any) -> Queue[bytes]:
+    """Open a queue for a verb. One that is missing is an error unless `create`; with `resolve`, see `path_of`."""
     from dirqueue.queue import Queue
 
-    return Queue(path_of(name), create=create, **settings)
+    try:
+        return Queue(path_of(name) if resolve else name, create=create, **settings)
+    except QueueNotFound as error:
+        from dirqueue.tools import conversion
+
+        raise conversion.explained(error) from None
 
 
 def described(message: Message[bytes], *, body: bool = True) -> dict[str, Any]:
     """Return a message as JSON shows it: text as `body`, bytes that are not UTF-8 as `body_base64`."""
-    told = message.to_dict()
-    told["handle"] = message.entry.place if message.state == "leased" else None
+    fields = message.to_dict()
+    fields["handle"] = message.entry.place if message.state == "leased" else None
     if body:
         data = message.data
         try:
-            told["body"] = data.decode()
+            fields["body"] = data.decode()
         except UnicodeDecodeError:
             import base64
 
-            told["body_base64"] = base64.b64encode(data).decode()
-    return told
+            fields["body_base64"] = base64.b64encode(data).decode()
+    return fields
 
 
 def seconds(text: str) -> float:
@@ -94,7 +108,7 @@ def seconds(text: str) -> float:
     try:
         return float(text) if unit is None else float(text[:-1]) * unit
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: say 90, 90s, 5m, 2h or 1d") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write 90, 90s, 5m, 2h or 1d") from None
 
 
 def whole(text: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import VARIABLE, base, path_of, table_option, verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 
 if TYPE_CHECKING:
     from dirqueue.tools.check import Code, Finding
@@ -27,11 +27,12 @@ def add(subparsers: Any) -> None:
         check,
         "check queues against the protocol, name by name",
         description="Never touches what it cannot parse, and never removes a message. Works beside producers and "
-        "consumers. Exit status 5: there are problems that were not repaired; notes alone are no problem.",
+        "consumers. Refuses a directory that is not a queue. Exit status 5: there are problems that were not repaired; "
+        "notes alone are no problem.",
         queue=False,
     )
     parser.add_argument("queues", metavar="QUEUE", nargs="*", help="the directory of a queue")
-    parser.add_argument("--repair", action="store_true", help="mend what can be mended safely")
+    parser.add_argument("--repair", action="store_true", help="fix what can be fixed safely")
     parser.add_argument("--deep", action="store_true", help="open every message, not only read its name")
     parser.add_argument(
         "--codes", action="store_true", help="list what is checked, and what can be done about it"
@@ -48,7 +49,10 @@ def add(subparsers: Any) -> None:
         queue=False,
     )
     parser.add_argument(
-        "directory", metavar="DIRECTORY", nargs="?", help=f"where; ${VARIABLE}, or here, if not given"
+        "directory",
+        metavar="DIRECTORY",
+        nargs="?",
+        help=f"where (default: ${VARIABLE}, else the current directory)",
     )
     parser.add_argument(
         "second",
@@ -67,24 +71,24 @@ def add(subparsers: Any) -> None:
         metavar="N",
         type=float,
         default=5.0,
-        help="how long the load lasts, before the counting (5)",
+        help="seconds of load before the counting (default: 5)",
     )
     parser.add_argument(
         "--layout",
         choices=("native", "vsqs", "dirq-simple", "dirq-normal"),
         default="native",
-        help="whose verdict is the exit status (native)",
+        help="the layout whose verdict is the exit status (default: native)",
     )
     table_option(parser)
 
 
 def check(args: argparse.Namespace) -> int:
-    """Check queues; say what is wrong, and what it means."""
+    """Check queues; show what is wrong, and what it means."""
     from dirqueue.tools import check as checking
 
     if args.codes:
         output.records(
-            ({"code": code} | told._asdict() for code, told in checking.CODES.items()), CODE_COLUMNS, args
+            ({"code": code} | each._asdict() for code, each in checking.CODES.items()), CODE_COLUMNS, args
         )
         return Exit.OK
     if not args.queues:
@@ -98,7 +102,7 @@ def check(args: argparse.Namespace) -> int:
             found = checking.check(path, repair=args.repair, deep=args.deep, progress=step)
         rows = [_row(path, each, checking.CODES[each.code]) for each in found]
         if output.tabular(args):
-            _tell(path, rows)
+            _show(output.one_line(path), rows)
         else:
             output.records(rows, COLUMNS, args)
         if any(row["level"] == checking.PROBLEM and not row["repaired"] for row in rows):
@@ -110,7 +114,7 @@ def _row(path: str, finding: Finding, code: Code) -> dict[str, Any]:
     return {"queue": path} | finding._asdict() | code._asdict()
 
 
-def _tell(path: str, rows: list[dict[str, Any]]) -> None:
+def _show(path: str, rows: list[dict[str, Any]]) -> None:
     """Show findings to a person: grouped by code, each explained once."""
     if not rows:
         output.line(f"{path}: {output.paint('clean', 'green')}")
@@ -129,7 +133,7 @@ def _tell(path: str, rows: list[dict[str, Any]]) -> None:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Examine a filesystem; say what works, and which layouts can be used."""
+    """Examine a filesystem; show what works, and which layouts can be used."""
     from dirqueue.settings import check_seconds
     from dirqueue.tools.doctor import FAIL, PASS, examine
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 
 SHELLS = ("bash", "zsh", "tcsh")
 #: Arguments that name files or directories, so that the shell offers them.

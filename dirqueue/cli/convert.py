@@ -9,11 +9,11 @@ import argparse
 import importlib
 from typing import Any
 
+from dirqueue import layouts
 from dirqueue.cli import output
 from dirqueue.cli.arguments import path_of, seconds, verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.cli.queues import named
-from dirqueue.settings import LAYOUTS
 
 
 def add(subparsers: Any) -> None:
@@ -26,8 +26,8 @@ def add(subparsers: Any) -> None:
         description="Stop the producers first. Refuses while others hold messages, unless --wait says how long to "
         "wait for them. After a crash run it again: it goes on where it was.",
     )
-    layouts = [each for each in LAYOUTS if each not in ("auto", "null")]
-    parser.add_argument("--to", choices=layouts, required=True, help="the layout that it is to have")
+    names = [each for each in layouts.NAMES if each != "null"]
+    parser.add_argument("--to", choices=names, required=True, help="the layout that it is to have")
     parser.add_argument(
         "--wait", type=seconds, default=0.0, metavar="TIME", help="wait so long for messages that others hold"
     )

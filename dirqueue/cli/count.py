@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import open_queue, path_of, seconds, table_option, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
+from dirqueue.tools import conversion
 from dirqueue.tools.shape import measure
 
 COLUMNS = (
@@ -47,8 +47,8 @@ def add(subparsers: Any) -> None:
         "shape",
         shape,
         "show how old the messages are: an age histogram",
-        description="Each column counts the messages put less than so long ago, and not less than the column before; "
-        "the bounds double. A message's age is the time since it was put, whatever happened to it since.",
+        description="Each column counts the messages that are younger than its bound and not counted by a column "
+        "before; the bounds double. The age of a message is the time since it was put.",
         queue=False,
     )
     parser.add_argument("queues", metavar="QUEUE", nargs="+", help="the directory of a queue")
@@ -56,10 +56,12 @@ def add(subparsers: Any) -> None:
         "--by",
         choices=("state", "attempts", "priority", "queue"),
         default="state",
-        help="what a row is (state)",
+        help="what a row is (default: state)",
     )
-    parser.add_argument("--first", type=seconds, default=60.0, metavar="TIME", help="the first bound (1m)")
-    parser.add_argument("--buckets", type=whole, default=9, metavar="N", help="how many bounds (9)")
+    parser.add_argument(
+        "--first", type=seconds, default=60.0, metavar="TIME", help="the first bound (default: 1m)"
+    )
+    parser.add_argument("--buckets", type=whole, default=9, metavar="N", help="how many bounds (default: 9)")
     table_option(parser)
 
 
@@ -76,19 +78,16 @@ def _counts(queues: list[str], *, human: bool) -> Iterator[dict[str, Any]]:
         with open_queue(name) as queue:
             stats = queue.stats()
             row = {"queue": path_of(name), "layout": queue.layout.name} | stats.to_dict()
+            found = conversion.interrupted(queue.path)
+        if found:
+            row["converting"] = found.messages
+            output.complain(str(found))
         if human:
             row["oldest ready"] = output.age(stats.oldest_ready)
-            row["lease ends"] = _ahead(stats.oldest_lease)
+            row["lease ends"] = output.ahead(stats.oldest_lease)
             row["held by"] = stats.oldest_lease_token
-            row["next due"] = _ahead(stats.next_due)
+            row["next due"] = output.ahead(stats.next_due)
         yield row
-
-
-def _ahead(when: datetime | None) -> str:
-    if when is None:
-        return "-"
-    left = (when - datetime.now(UTC)).total_seconds()
-    return f"in {output.duration(left)}" if left > 0 else f"{output.duration(-left)} ago"
 
 
 def shape(args: argparse.Namespace) -> int:

@@ -12,8 +12,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dirqueue.cli import output
-from dirqueue.cli.arguments import described, json_option, open_queue, seconds, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.arguments import described, json_option, open_queue, raw_option, seconds, verb, whole
+from dirqueue.cli.exits import Exit, OutputError
 from dirqueue.disk import fs
 from dirqueue.errors import Empty, SettingsError
 
@@ -46,13 +46,18 @@ def add(subparsers: Any) -> None:
     )
     wait = parser.add_mutually_exclusive_group()
     wait.add_argument(
-        "--timeout", type=seconds, default=0.0, metavar="TIME", help="wait so long for a message (30s)"
+        "--timeout",
+        type=seconds,
+        default=0.0,
+        metavar="TIME",
+        help="how long to wait for a message, e.g. 30s (default: do not wait)",
     )
     wait.add_argument("--wait", action="store_true", help="wait for a message as long as it takes")
     parser.add_argument(
-        "--lease", type=seconds, metavar="TIME", help="hold it so long; the queue's setting if not given"
+        "--lease", type=seconds, metavar="TIME", help="how long to hold it (default: the queue's setting)"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing if nothing came")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no message if nothing came")
+    raw_option(parser)
     parser.add_argument(
         "--exec",
         nargs=argparse.REMAINDER,
@@ -64,8 +69,8 @@ def add(subparsers: Any) -> None:
 
 
 def get(args: argparse.Namespace) -> int:
-    """Hand over messages until enough or none are there."""
-    queue = open_queue(args.queue, create=True)  # one that somebody is about to make is worth waiting for
+    """Write messages to standard output until there are enough, or no more."""
+    queue = open_queue(args.queue, create=True)  # another process may be about to make it
     limit = None if args.all else args.count or 1
     timeout = None if args.wait else args.timeout
     if args.exec is not None:
@@ -87,7 +92,7 @@ def get(args: argparse.Namespace) -> int:
 def _execute(queue: Queue[bytes], args: argparse.Namespace, timeout: float | None) -> int:
     if args.hold or args.all or args.count or args.json:
         raise SettingsError(
-            "--exec takes one message and says nothing of it: leave out --hold, -n, --all and --json"
+            "--exec takes one message and prints nothing about it: leave out --hold, -n, --all and --json"
         )
     from dirqueue.cli.work import once
 
@@ -113,13 +118,13 @@ def _hand_over(queue: Queue[bytes], lease: Lease[bytes], args: argparse.Namespac
     with lease as message:  # renewed, should the reader be slow
         try:
             if args.json:
-                data = output.dumps(described(message)).encode() + b"\n"
+                output.write(output.dumps(described(message)).encode() + b"\n")
             else:
-                data = message.data + ((b"\0" if args.null else b"\n") if many else b"")
-            output.write(data)
+                end = (b"\0" if args.null else b"\n") if many else b""
+                output.body(message.data, end, raw=args.raw)
             if queue.settings.sync:
                 _make_durable()
-        except (OSError, output.OutputError):
+        except (OSError, OutputError):
             lease.release()
             raise
 

@@ -1,6 +1,6 @@
-"""The verbs that look and take nothing: peek, cat, ls.
+"""The verbs that show messages and claim none: peek, cat, ls.
 
-Layer: edges.  Touches: nothing. What vanishes while it is looked at is left out.
+Layer: edges.  Touches: nothing. What vanishes meanwhile is left out.
 """
 
 from __future__ import annotations
@@ -10,14 +10,23 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dirqueue import states
-from dirqueue.cli import output
-from dirqueue.cli.arguments import described, json_option, open_queue, table_option, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue import codecs, states
+from dirqueue.cli import exits, output
+from dirqueue.cli.arguments import (
+    described,
+    json_option,
+    open_queue,
+    raw_option,
+    table_option,
+    verb,
+    whole,
+)
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import InvalidId, LeaseLost, MessageNotFound, SettingsError
+from dirqueue.message import Message
+from dirqueue.tools.lookup import find_all
 
 if TYPE_CHECKING:
-    from dirqueue.message import Message
     from dirqueue.queue import Queue
 
 COLUMNS = ("id", "state", "attempts", "priority", "enqueued_at", "until", "size", "handle", "error")
@@ -30,18 +39,22 @@ def add(subparsers: Any) -> None:
         subparsers,
         "peek",
         peek,
-        "show the body of the next message, without taking it",
+        "show the body of the next message, without claiming it",
         description="Exit status 3: there is none.",
     )
     parser.add_argument(
         "-n", "--count", type=whole, metavar="N", help="up to N messages, a line end after each"
     )
     parser.add_argument("-0", "--null", action="store_true", help="with -n: NUL instead of a line end")
-    parser.add_argument("--state", choices=states.VISIBLE, default="ready", help="of which state (ready)")
+    parser.add_argument(
+        "--state", choices=states.VISIBLE, default="ready", help="in which state (default: ready)"
+    )
+    raw_option(parser)
     json_option(parser)
 
     parser = verb(subparsers, "cat", cat, "show the bodies of messages in whatever state")
     parser.add_argument("ids", metavar="ID", nargs="+", help="an id, or the handle of a lease")
+    raw_option(parser)
     json_option(parser)
 
     parser = verb(
@@ -52,7 +65,7 @@ def add(subparsers: Any) -> None:
         description="Without --state: those that wait or are held. Exit status 3: there are none.",
     )
     parser.add_argument(
-        "--state", action="append", choices=(*states.VISIBLE, "all"), help="of which state; may be repeated"
+        "--state", action="append", choices=(*states.VISIBLE, "all"), help="in which state; may be repeated"
     )
     parser.add_argument("--match", metavar="REGEX", help="only those whose error matches")
     parser.add_argument("--limit", type=whole, metavar="N", help="at most N of each state")
@@ -70,23 +83,31 @@ def peek(args: argparse.Namespace) -> int:
             continue
         found += 1
         end = b"" if args.count is None else b"\0" if args.null else b"\n"
-        output.write(output.dumps(described(message)).encode() + b"\n" if args.json else data + end)
+        _show(message, data, end, args)
     if not found:
         output.complain(f"there is nothing {args.state} in {queue.path!r}")
     return Exit.OK if found else Exit.EMPTY
+
+
+def _show(message: Message[bytes], data: bytes, end: bytes, args: argparse.Namespace) -> None:
+    if args.json:
+        output.line(output.dumps(described(message)))
+    else:
+        output.body(data, end, raw=args.raw)
 
 
 def cat(args: argparse.Namespace) -> int:
     """Show bodies by id or handle."""
     queue = open_queue(args.queue)
     status = Exit.OK
+    found = find_all(queue.layout, args.ids) if len(args.ids) > 1 else {}
     for id in args.ids:
         try:
-            message = _message(queue, id)
-            output.write(output.dumps(described(message)).encode() + b"\n" if args.json else message.data)
+            message = Message(found[id], queue.layout, codecs.BYTES) if id in found else _message(queue, id)
+            _show(message, message.data, b"", args)
         except (MessageNotFound, LeaseLost) as error:
             output.complain(str(error))
-            status = max(status, output.status_of(error))
+            status = max(status, exits.status_of(error))
     return status
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import open_queue, seconds, verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import LeaseLost
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Which verbs there are, and how one command runs from its words to its exit status.
+"""The verbs, and how one command runs from its arguments to its exit status.
 
 Layer: edges.
 A verb module has `add(subparsers)`, which adds its verbs with `arguments.verb`, and one function per verb that takes
-the namespace and returns an exit status. Only the module of the verb that is used gets imported.
+the namespace and returns an exit status. Only the module of the verb in use is imported.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dirqueue import __version__
-from dirqueue.cli import output
-from dirqueue.cli.output import Exit
+from dirqueue.cli import exits, output
+from dirqueue.cli.exits import Exit
 from dirqueue.settings import FORMAT
 
-#: Verb modules in the order of the help, and the verbs each has. One that is not installed is left out.
+#: Verb modules in the order of the help, and the verbs of each. One that is not installed is left out.
 MODULES: dict[str, tuple[str, ...]] = {
     "put": ("put",),
     "get": ("get",),
@@ -44,7 +44,7 @@ EPILOG = "A queue is a directory; a relative one is looked for in $DIRQUEUE_DIR,
 
 
 class Formatter(argparse.HelpFormatter):
-    """Help as wide as the terminal, asked without shutil: argparse makes one of these for every argument."""
+    """Help as wide as the terminal, found without shutil: argparse makes a formatter for every argument."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_width())
@@ -59,10 +59,27 @@ def _width() -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one sentence."""
+    """A parser whose errors are one sentence, and whose options may stand anywhere among the arguments."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(formatter_class=Formatter, **how)
+        self._mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the options first where a list of arguments follows, which argparse would end at an option."""
+        lists = [action for action in self._get_positional_actions() if action.nargs in ("*", "+", "?")]
+        if self._mixing or not lists or self._takes_the_rest():
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
+    def _takes_the_rest(self) -> bool:
+        """Return whether an argument is a command with options of its own."""
+        rest = (argparse.REMAINDER, argparse.PARSER)
+        return any(action.nargs in rest for action in self._get_positional_actions())
 
     def error(self, message: str) -> NoReturn:
         verb = self.prog.partition(" ")[2]
@@ -71,7 +88,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build(verb: str | None = None) -> Parser:
-    """Return the whole parser, or one that knows a single verb, which is all that running it takes."""
+    """Return the whole parser, or one with a single verb, which is enough to run it."""
     parser = Parser(prog="dirqueue", description="A work queue that is just a directory.", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"dirqueue {__version__} (format {FORMAT})")
     subparsers = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
@@ -94,7 +111,7 @@ def _load(name: str) -> Any:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command; every way out is an exit status."""
+    """Run one command and return its exit status, whatever happens."""
     words = sys.argv[1:] if argv is None else list(argv)
     known = words and any(words[0] in verbs for verbs in MODULES.values())
     creates = False
@@ -107,4 +124,17 @@ def run(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse: --help, --version and usage
         return stop.code if isinstance(stop.code, int) else Exit.OK
     except BaseException as error:  # noqa: BLE001 - the one place where every error ends
-        return output.failed(error, creates=creates)
+        return _failed(error, exits.status_of(error, creates=creates))
+
+
+def _failed(error: BaseException, status: Exit) -> int:
+    """Report an error on stderr; return its exit status."""
+    if status is Exit.PIPE:
+        output.abandon_stdout()
+    elif status is not Exit.INTERRUPTED:
+        if os.environ.get("DIRQUEUE_TRACE"):
+            import traceback
+
+            traceback.print_exception(error)
+        output.complain(exits.sentence_of(error))
+    return status

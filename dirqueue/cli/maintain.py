@@ -1,4 +1,4 @@
-"""The verbs that put things right: redrive, purge.
+"""The verbs for maintenance: redrive, purge.
 
 Layer: edges.
 """
@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dirqueue.cli import output
+from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import json_option, open_queue, path_of, verb, whole
-from dirqueue.cli.output import Exit
-from dirqueue.errors import DirQueueError
+from dirqueue.cli.exits import Exit
+from dirqueue.errors import QueueError
 
 if TYPE_CHECKING:
     from dirqueue.layouts.base import Purged
@@ -25,10 +25,10 @@ def add(subparsers: Any) -> None:
         subparsers,
         "redrive",
         redrive,
-        "make dead messages ready again, their attempts forgotten",
+        "make dead messages ready again, with no attempts counted",
         description="Prints the ids. Exit status 3: there was none to redrive.",
     )
-    parser.add_argument("ids", metavar="ID", nargs="*", help="only these; all if none is given")
+    parser.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
     parser.add_argument("--match", metavar="REGEX", help="only those whose error matches")
     parser.add_argument("--limit", type=whole, metavar="N", help="at most N, the oldest first")
     parser.add_argument("--dry-run", action="store_true", help="only print the ids")
@@ -37,9 +37,9 @@ def add(subparsers: Any) -> None:
         subparsers,
         "purge",
         purge,
-        "remove what crashes and time have left behind",
-        description="Made for cron: says nothing unless something is wrong; a queue that somebody else is purging is "
-        "left to them. Never needed for correctness, and safe beside everything.",
+        "remove what crashes have left behind, and messages past their time",
+        description="Made for cron: prints nothing unless something is wrong; a queue that another process is purging "
+        "is skipped. Refuses a directory that is not a queue. Never needed for correctness, and safe at any time.",
         queue=False,
     )
     parser.add_argument(
@@ -49,14 +49,19 @@ def add(subparsers: Any) -> None:
         "-r", "--recursive", action="store_true", help="purge every queue under each directory"
     )
     parser.add_argument(
-        "-j", "--jobs", type=whole, default=min(8, os.cpu_count() or 1), metavar="N", help="so many at a time"
+        "-j",
+        "--jobs",
+        type=whole,
+        default=min(8, os.cpu_count() or 1),
+        metavar="N",
+        help="queues to purge at a time (default: one per processor, at most 8)",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="one line for each queue")
     json_option(parser)
 
 
 def redrive(args: argparse.Namespace) -> int:
-    """Redrive dead messages, and say which."""
+    """Redrive dead messages, and print their ids."""
     queue = open_queue(args.queue)
     with output.progress("redrive", None) as step:
         ids = queue.redrive(
@@ -64,14 +69,15 @@ def redrive(args: argparse.Namespace) -> int:
         )
     for id in ids:
         output.line(id)
-    missing = [] if args.match or args.limit else [id for id in args.ids if id not in set(ids)]
+    driven = set(ids)
+    missing = [] if args.match or args.limit else [id for id in args.ids if id not in driven]
     for id in missing:
         output.complain(f"there is no dead message {id} in {queue.path!r}")
     return Exit.FAILED if missing else Exit.OK if ids else Exit.EMPTY
 
 
 def purge(args: argparse.Namespace) -> int:
-    """Purge queues, several at a time; one that fails does not keep the others from being purged."""
+    """Purge queues, several at a time; the others are purged too if one fails."""
     from concurrent.futures import ThreadPoolExecutor
 
     status = Exit.OK
@@ -79,9 +85,9 @@ def purge(args: argparse.Namespace) -> int:
     with ThreadPoolExecutor(args.jobs) as pool, output.progress("purge", len(paths)) as step:
         for path, done in zip(paths, pool.map(_purge, paths), strict=True):
             step()
-            if isinstance(done, DirQueueError):
-                output.complain(str(done))
-                status = max(status, output.status_of(done))
+            if isinstance(done, Exception):
+                output.complain(exits.sentence_of(done) + _hint(done, path, args))
+                status = max(status, exits.status_of(done))
             else:
                 _report(path, done, args)
     return status
@@ -97,23 +103,30 @@ def _paths(args: argparse.Namespace) -> Iterator[str]:
         yield from discover.find(root)
 
 
-def _purge(path: str) -> Purged | DirQueueError:
-    from dirqueue.queue import Queue
-
+def _purge(path: str) -> Purged | Exception:
     try:
-        with Queue(path, create=False) as queue:
+        with open_queue(path, resolve=False) as queue:
             return queue.purge()
-    except DirQueueError as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the others are purged
         return error
+
+
+def _hint(error: Exception, path: str, args: argparse.Namespace) -> str:
+    """Return what to write instead where a root was named and its queues were meant."""
+    from dirqueue.tools import discover
+
+    if type(error) is not QueueError or args.recursive or not any(True for _ in discover.find(path)):
+        return ""
+    return f" (there are queues under it: dirqueue purge -r {path})"
 
 
 def _report(path: str, done: Purged, args: argparse.Namespace) -> None:
     if args.json:
         output.line(output.dumps({"queue": path} | done._asdict()))
     elif args.verbose:
-        output.line("\t".join((path, _summary(done._asdict().items()))))
+        output.line("\t".join((output.one_line(path), _summary(done._asdict().items()))))
 
 
 def _summary(counts: Iterable[tuple[str, int]]) -> str:
-    told = [f"{name}={count}" for name, count in counts if count]
-    return "busy: somebody else is at it" if told == ["busy=1"] else " ".join(told) or "clean"
+    parts = [f"{name}={count}" for name, count in counts if count]
+    return "busy: another process is purging it" if parts == ["busy=1"] else " ".join(parts) or "clean"

@@ -12,7 +12,7 @@ from typing import Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import VARIABLE, path_of, verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import DirQueueError, SettingsError, access_error
 from dirqueue.tools import discover
 from dirqueue.tools import metrics as metrics_
@@ -29,12 +29,17 @@ def add(subparsers: Any) -> None:
         queue=False,
     )
     parser.add_argument(
-        "roots", metavar="ROOT", nargs="*", help=f"queues, or directories of queues; ${VARIABLE}, or here"
+        "roots",
+        metavar="ROOT",
+        nargs="*",
+        help=f"queues, or directories of queues (default: ${VARIABLE}, else the current directory)",
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("-o", "--output", metavar="FILE", help="replace FILE, whole, instead of printing")
     how.add_argument(
-        "--listen", metavar="[HOST:]PORT", help="serve /metrics, counted anew for each request (127.0.0.1)"
+        "--listen",
+        metavar="[HOST:]PORT",
+        help="serve /metrics, counted anew for each request (default host: 127.0.0.1)",
     )
 
 
@@ -60,12 +65,12 @@ def address(text: str) -> tuple[str, int]:
     """Read [HOST:]PORT; loopback if no host is named."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise SettingsError(f"{text!r:.60} is no address: say PORT or HOST:PORT")
+        raise SettingsError(f"{text!r:.60} is not an address: write PORT or HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _serve(wanted: list[str], host: str, port: int) -> int:
-    measured(wanted)  # a root that is not there is said now, not to the first scraper
+    measured(wanted)  # a missing root is reported now, not to the first scraper
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -84,7 +89,7 @@ def _serve(wanted: list[str], host: str, port: int) -> int:
             self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
-            """Be quiet: a line for each scrape helps nobody."""
+            """Log nothing: a line for each scrape helps nobody."""
 
     try:
         server = ThreadingHTTPServer((host, port), Handler)

@@ -1,6 +1,6 @@
-"""The verb `monitor`, also called `top`: queues as they live.
+"""The verb `monitor`, also called `top`: queues while they are in use.
 
-Layer: edges.  Touches: nothing; the looking is `dirqueue.tools.monitor`, here it becomes a screen, a table or JSON.
+Layer: edges.  Touches: nothing; `dirqueue.tools.monitor` reads the queues, here is the screen, the table and JSON.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import select
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import VARIABLE, path_of, seconds, table_option, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
 from dirqueue.sample import LIMIT
-from dirqueue.tools.monitor import Look, Monitor, Series, sparkline
+from dirqueue.tools.monitor import Monitor, Reading, Series, sparkline
 
 COLUMNS = (
     "queue", "ready", "delayed", "leased", "expired", "dead", "done", "put_rate", "ack_rate", "error_rate",
@@ -51,26 +51,38 @@ def add(subparsers: Any) -> None:
         monitor,
         "watch queues: depth by state, rates, oldest message, dead letters",
         description="Rates are exact on a local filesystem with the extra dirqueue[watch]; elsewhere what came and "
-        "went between two looks is not seen. Counts marked ~ are estimates from a part of a deep queue. q or Ctrl-C "
+        "went between two readings is not seen. Counts marked ~ are estimates from a part of a deep queue. q or Ctrl-C "
         "ends it.",
         queue=False,
         aliases=("top",),
     )
     parser.add_argument(
-        "root", metavar="ROOT", nargs="?", help=f"a queue, or a directory of queues; ${VARIABLE}, or here"
+        "root",
+        metavar="ROOT",
+        nargs="?",
+        help=f"a queue, or a directory of queues (default: ${VARIABLE}, else the current directory)",
     )
-    parser.add_argument("--once", action="store_true", help="one look, then end")
+    parser.add_argument("--once", action="store_true", help="one reading, then end")
     parser.add_argument(
-        "-i", "--interval", type=seconds, default=1.0, metavar="TIME", help="between looks (1s)"
+        "-i",
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="TIME",
+        help="time between readings (default: 1s)",
     )
     parser.add_argument(
-        "--limit", type=whole, default=LIMIT, metavar="N", help=f"names to read per queue and look ({LIMIT})"
+        "--limit",
+        type=whole,
+        default=LIMIT,
+        metavar="N",
+        help=f"most names to read of a queue at a time (default: {LIMIT})",
     )
     table_option(parser)
 
 
 def monitor(args: argparse.Namespace) -> int:
-    """Look once, for ever into a pipe, or on a screen."""
+    """Read once, or until interrupted: into a pipe or on a screen."""
     if args.interval < SHORTEST:
         raise SettingsError(f"--interval must be at least {SHORTEST:g} s, not {args.interval:g}")
     root = path_of(args.root) if args.root else os.environ.get(VARIABLE) or "."
@@ -85,40 +97,33 @@ def monitor(args: argparse.Namespace) -> int:
 
 def _once(watcher: Monitor, args: argparse.Namespace) -> int:
     human = output.tabular(args)
-    rows = [_row(look, human=human) for look in watcher.look()]
+    rows = [_row(reading, human=human) for reading in watcher.read()]
     output.records(rows, ONCE if human else COLUMNS, args)
     return Exit.OK if rows else Exit.EMPTY
 
 
-def _row(look: Look, *, human: bool) -> dict[str, Any]:
-    row = look.to_dict()
+def _row(reading: Reading, *, human: bool) -> dict[str, Any]:
+    row = reading.to_dict()
     if human:
-        stats = look.stats
-        row["queue"] = look.name + (" (sampled)" if look.sampled else "")
-        row["oldest ready"] = look.error or output.age(stats.oldest_ready)
-        row["lease ends"] = _ahead(stats.oldest_lease)
+        stats = reading.stats
+        row["queue"] = reading.name + (" (sampled)" if reading.sampled else "")
+        row["oldest ready"] = reading.error or output.age(stats.oldest_ready)
+        row["lease ends"] = output.ahead(stats.oldest_lease)
         row["held by"] = stats.oldest_lease_token
     return row
 
 
-def _ahead(when: datetime | None) -> str:
-    if when is None:
-        return "-"
-    left = (when - datetime.now(UTC)).total_seconds()
-    return f"in {output.duration(left)}" if left > 0 else f"{output.duration(-left)} ago"
-
-
 def _stream(watcher: Monitor, args: argparse.Namespace) -> int:
-    """Write the looks one after the other, for a program that reads them."""
+    """Write the readings one after the other, for a program that reads them."""
     try:
         while True:
             began = time.monotonic()
-            for look in watcher.look():
-                output.show(look.to_dict(), COLUMNS, json=args.json)
+            for reading in watcher.read():
+                output.show(reading.to_dict(), COLUMNS, json=args.json)
             output.finish()
             time.sleep(max(0.0, args.interval - (time.monotonic() - began)))
     except KeyboardInterrupt:
-        return Exit.OK  # how one leaves a monitor
+        return Exit.OK  # the way to leave a monitor
 
 
 # --- the screen --------------------------------------------------------------------------------------------
@@ -131,21 +136,21 @@ def _screen(watcher: Monitor, args: argparse.Namespace) -> int:
     console = Console()
     _fit(console)
     with contextlib.suppress(KeyboardInterrupt), _keys() as pressed:
-        looks = watcher.look()
+        readings = watcher.read()
         with Live(
-            _view(watcher, looks, console, args), console=console, screen=True, auto_refresh=False
+            _view(watcher, readings, console, args), console=console, screen=True, auto_refresh=False
         ) as live:
             while True:
                 _fit(console)
-                live.update(_view(watcher, looks, console, args), refresh=True)
+                live.update(_view(watcher, readings, console, args), refresh=True)
                 if pressed(args.interval):
                     break
-                looks = watcher.look()
+                readings = watcher.read()
     return Exit.OK
 
 
 def _fit(console: Any) -> None:
-    """Take the size that the terminal has now; one from the environment would never change."""
+    """Use the size that the terminal has now; one from the environment would never change."""
     from rich.console import ConsoleDimensions
 
     with contextlib.suppress(OSError):
@@ -154,7 +159,7 @@ def _fit(console: Any) -> None:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
-    """Yield a function that waits so long and tells whether q was pressed."""
+    """Yield a function that waits for some seconds and returns whether q was pressed."""
     if not output.on_terminal(sys.stdin):
 
         def never(pause: float) -> bool:
@@ -183,37 +188,38 @@ def _keys() -> Iterator[Any]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-def _view(watcher: Monitor, looks: list[Look], console: Any, args: argparse.Namespace) -> Any:
+def _view(watcher: Monitor, readings: list[Reading], console: Any, args: argparse.Namespace) -> Any:
     from rich.console import Group
     from rich.text import Text
 
     totals = {
-        state: sum(getattr(look.stats, state) for look in looks) for state in ("ready", "leased", "dead")
+        state: sum(getattr(reading.stats, state) for reading in readings)
+        for state in ("ready", "leased", "dead")
     }
     head = Text.assemble(
         ("dirqueue ", "bold"),
-        watcher.root,
-        f"   {len(looks)} queue{'s' * (len(looks) != 1)}   ready {_number(totals['ready'])}"
+        output.one_line(watcher.root),
+        f"   {len(readings)} queue{'s' * (len(readings) != 1)}   ready {_number(totals['ready'])}"
         f"   leased {_number(totals['leased'])}   ",
         (f"dead {_number(totals['dead'])}", "bold red" if totals["dead"] else ""),
         f"   {datetime.now().astimezone():%H:%M:%S}",
     )
     room = max(1, console.height - 5)
-    parts: list[Any] = [head, _table(watcher, looks[:room], console.width)]
-    if len(looks) > room:
-        parts.append(Text(f"{len(looks) - room} more queues do not fit on this screen", style="yellow"))
+    parts: list[Any] = [head, _table(watcher, readings[:room], console.width)]
+    if len(readings) > room:
+        parts.append(Text(f"{len(readings) - room} more queues do not fit on this screen", style="yellow"))
     notes = [f"every {args.interval:g} s", "q ends"]
-    if any(look.sampled for look in looks):
+    if any(reading.sampled for reading in readings):
         notes.insert(0, f"~ estimated from {args.limit} names or fewer")
     parts.append(Text(" · ".join(notes), style="dim"))
     return Group(*parts)
 
 
-def _table(watcher: Monitor, looks: list[Look], width: int) -> Any:
+def _table(watcher: Monitor, readings: list[Reading], width: int) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    longest = max((len(look.name) for look in looks), default=5)
+    longest = max((len(reading.name) for reading in readings), default=5)
     table.add_column("QUEUE", no_wrap=True, width=max(5, min(longest, 14 if width < ROOMY else width // 5)))
     for name in ("READY", "LEASED", "DEAD"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -227,20 +233,20 @@ def _table(watcher: Monitor, looks: list[Look], width: int) -> Any:
     if width >= WIDE:
         table.add_column("HELD BY", no_wrap=True, overflow="ellipsis")
     chart = 4 if width < ROOMY else 8 if width < WIDE else 12
-    for look in looks:
-        table.add_row(*_cells(look, watcher.series[look.path], width, chart))
+    for reading in readings:
+        table.add_row(*_cells(reading, watcher.series[reading.path], width, chart))
     return table
 
 
-def _cells(look: Look, series: Series, width: int, chart: int) -> Iterator[Any]:
+def _cells(reading: Reading, series: Series, width: int, chart: int) -> Iterator[Any]:
     from rich.text import Text
 
-    stats = look.stats
-    yield Text(output.one_line(look.name))
-    if look.error is not None:
-        yield Text(output.one_line(look.error), style="red")
+    stats = reading.stats
+    yield Text(output.one_line(reading.name))
+    if reading.error is not None:
+        yield Text(output.one_line(reading.error), style="red")
         return
-    about = "~" if look.sampled else ""
+    about = "~" if reading.sampled else ""
     yield Text(about + _number(stats.ready))
     leased = _number(stats.leased) + (f" ({stats.expired} late)" if stats.expired else "")
     yield Text(about + leased, style="yellow" if stats.expired else "")
@@ -248,14 +254,14 @@ def _cells(look: Look, series: Series, width: int, chart: int) -> Iterator[Any]:
     if width >= ROOMY:
         yield Text(about + _number(stats.delayed))
     for rate, values, colour in (
-        (look.rates.put, series.put, "cyan"),
-        (look.rates.ack, series.ack, "green"),
-        (look.rates.error, series.error, "red"),
+        (reading.rates.put, series.put, "cyan"),
+        (reading.rates.ack, series.ack, "green"),
+        (reading.rates.error, series.error, "red"),
     ):
         yield Text.assemble(f"{_rate(rate):>5} ", (sparkline(values, chart), colour))
     yield Text(output.age(stats.oldest_ready))
     if width >= ROOMY:
-        yield Text(_ahead(stats.oldest_lease))
+        yield Text(output.ahead(stats.oldest_lease))
     if width >= WIDE:
         yield Text(stats.oldest_lease_token or "")
 

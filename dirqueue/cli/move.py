@@ -10,7 +10,7 @@ from typing import Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import open_queue, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 
 
 def add(subparsers: Any) -> None:
@@ -21,23 +21,23 @@ def add(subparsers: Any) -> None:
         mv,
         "move messages that nobody holds to another queue",
         description="Between two native queues on one filesystem each move is one rename. Otherwise each message is "
-        "claimed, put and acknowledged, which is said on stderr. Prints the ids. Exit status 3: there was none.",
+        "claimed, put and acknowledged, which is reported on stderr. Prints the ids. Exit status 3: there was none.",
         creates=True,
     )
     parser.add_argument("target", metavar="TARGET", help="the directory of the other queue; made if missing")
-    parser.add_argument("ids", metavar="ID", nargs="*", help="only these; all if none is given")
+    parser.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
     parser.add_argument(
         "--state",
         choices=("ready", "delayed", "dead"),
         default="ready",
-        help="of which state; dead ones become ready (ready)",
+        help="in which state; dead ones become ready (default: ready)",
     )
     parser.add_argument("--limit", type=whole, metavar="N", help="at most N, the oldest first")
     parser.add_argument("--dry-run", action="store_true", help="only print the ids")
 
 
 def mv(args: argparse.Namespace) -> int:
-    """Move messages, and say which."""
+    """Move messages, and print their ids."""
     source = open_queue(args.queue)
     if args.dry_run:
         ids = args.ids or [message.id for message in source.peek(args.state, args.limit)]

@@ -1,120 +1,39 @@
-"""What the command shows, and what its exit status says.
+"""What the command shows.
 
 Layer: edges.  Data goes to stdout: a table on a terminal, tab-separated lines elsewhere, with --json one object per
-line. Talk goes to stderr, each line beginning with `dirqueue: `.
+line. Messages to people go to stderr, each line beginning with `dirqueue: `.
+Invariant: what a file, a body or an error says cannot control a terminal: it is escaped, except a body that goes to
+a file or a pipe, or with --raw.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import IntEnum
 from types import EllipsisType
 from typing import Any, TextIO
 
 from dirqueue import errors
+from dirqueue.cli.exits import InputError, MissingExtra, OutputError
 from dirqueue.disk import fs
 
 
-class Exit(IntEnum):
-    """What the exit status of every verb means."""
-
-    OK = 0  #: it worked
-    FAILED = 1  #: it did not; the sentence on stderr says why
-    USAGE = 2  #: the words of the command cannot be
-    EMPTY = 3  #: nothing to do: the queue is empty, or nothing came in time
-    LEASE_LOST = 4  #: the lease is no longer held; nothing was changed
-    PROBLEMS = 5  #: check or doctor found something
-    UNAVAILABLE = 69  #: an optional package is not installed
-    DEFECT = 70  #: an error in dirqueue itself; DIRQUEUE_TRACE=1 shows where
-    CANNOT_CREATE = 73  #: the queue or the message cannot be written there
-    TRY_AGAIN = 75  #: the queue or the disk is full, or somebody else is at it; later it may work
-    INTERRUPTED = 130  #: Ctrl-C
-    PIPE = 141  #: the reader of our output went away
-
-
-class MissingExtra(errors.DirQueueError):
-    """An optional package is not installed; the text says how to get it."""
-
-
-class InputError(errors.DirQueueError):
-    """What was to be read cannot be."""
-
-
-class OutputError(errors.DirQueueError):
-    """What was to be told cannot be."""
-
-
-#: Errors of the filesystem that pass: no space, no quota, no descriptors, busy.
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBUSY, errno.EAGAIN, errno.ENOMEM)
-
-
-def status_of(error: BaseException, *, creates: bool = False) -> Exit:
-    """Return the exit status that an error deserves; `creates` if the verb writes something new."""
-    match error:
-        case errors.Empty():
-            return Exit.EMPTY
-        case errors.Full():
-            return Exit.TRY_AGAIN
-        case errors.LeaseLost():
-            return Exit.LEASE_LOST
-        case errors.SettingsError() | errors.InvalidId():
-            return Exit.USAGE
-        case MissingExtra():
-            return Exit.UNAVAILABLE
-        case errors.QueueNotFound():
-            return Exit.FAILED
-        case OSError():
-            if error.errno in _PASSING:
-                return Exit.TRY_AGAIN
-            return Exit.CANNOT_CREATE if creates else Exit.FAILED
-        case errors.DirQueueError():
-            return Exit.FAILED
-        case _:
-            return Exit.DEFECT
-
-
-def failed(error: BaseException, *, creates: bool = False) -> int:
-    """Say what went wrong in one sentence, and return the exit status."""
-    if isinstance(error, KeyboardInterrupt):
-        return Exit.INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        _abandon_stdout()
-        return Exit.PIPE
-    status = status_of(error, creates=creates)
-    if os.environ.get("DIRQUEUE_TRACE"):
-        import traceback
-
-        traceback.print_exception(error)
-    if isinstance(error, errors.DirQueueError):
-        complain(str(error))
-    elif isinstance(error, OSError):
-        where = f" {os.fsdecode(error.filename)!r}" if isinstance(error.filename, str | bytes) else ""
-        complain(f"cannot go on{where}: {error.strerror or error}")
-    else:
-        complain(
-            f"this is a defect in dirqueue: {type(error).__name__}: {error} (DIRQUEUE_TRACE=1 shows where)"
-        )
-    return status
-
-
 def complain(text: str) -> None:
-    """Say something to the person, not to the program that reads our output."""
+    """Write a message for a person to stderr."""
     if sys.stderr is None:
-        return  # closed before we began; print() would take stdout instead
+        return  # closed at the start; print() would write to stdout instead
     try:
         print(f"dirqueue: {one_line(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        pass  # there is nobody left to tell
+        pass  # closed: nobody can read it
 
 
 def need(module: str, extra: str) -> Any:
-    """Import an optional package; if it is not there, say how to get it."""
+    """Import an optional package; MissingExtra says how to install it."""
     import importlib
 
     try:
@@ -126,7 +45,7 @@ def need(module: str, extra: str) -> Any:
 
 
 def finish() -> None:
-    """Hand over all output: an error that comes late is still an error."""
+    """Flush the output: an error that comes late is still an error."""
     if sys.stdout is not None:
         with _output():
             sys.stdout.flush()
@@ -134,7 +53,7 @@ def finish() -> None:
 
 @contextlib.contextmanager
 def _output() -> Iterator[None]:
-    """Turn what happens to our output into an OutputError; a reader that went away is told apart."""
+    """Turn an error of the output into an OutputError; a reader that went away stays a BrokenPipeError."""
     if sys.stdout is None:
         raise OutputError("cannot write to the standard output: it is closed")
     try:
@@ -142,12 +61,12 @@ def _output() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _abandon_stdout()
+        abandon_stdout()
         raise output_error(error) from error
 
 
-def _abandon_stdout() -> None:
-    """Keep Python from trying once more, and complaining, when it exits."""
+def abandon_stdout() -> None:
+    """Keep Python from flushing stdout, and failing, when it exits."""
     with contextlib.suppress(OSError, ValueError):
         null = fs.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -155,22 +74,29 @@ def _abandon_stdout() -> None:
 
 
 def output_error(error: OSError) -> OutputError:
-    """Return the error for output that nobody could take."""
+    """Return the error for output that could not be written."""
     return OutputError(f"cannot write to the standard output: {os.strerror(error.errno or 0)}")
 
 
 def input_error(name: str, error: OSError) -> InputError:
-    """Return the error for a file of the user's that cannot be read; "-" is standard input."""
+    """Return the error for an input file that cannot be read; "-" is standard input."""
     what = "the standard input" if name == "-" else repr(name)
     return InputError(f"cannot read {what}: {os.strerror(error.errno or 0)}")
 
 
 def write(data: bytes) -> None:
-    """Write bytes as they are, and hand them over."""
+    """Write bytes as they are, and flush."""
     with _output():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def body(data: bytes, end: bytes, *, raw: bool) -> None:
+    """Write a body and what ends it: as it is, or escaped on a terminal unless `raw`."""
+    if not raw and on_terminal():
+        data = _harmless(data.decode("utf-8", "surrogateescape"), keep="\n\t").encode()
+    write(data + end)
 
 
 def line(text: str) -> None:
@@ -183,36 +109,56 @@ def line(text: str) -> None:
 
 
 def tabular(args: argparse.Namespace) -> bool:
-    """Whether to show a table: on a terminal, or asked for."""
+    """Return whether to show a table: on a terminal, or with --table."""
     return args.table or (not args.json and on_terminal())
 
 
 def records(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], args: argparse.Namespace) -> int:
-    """Show rows: JSON objects whole, otherwise these columns; return how many there were."""
+    """Show rows: JSON objects whole, otherwise these columns. Return the number of rows."""
     count = 0
     if not tabular(args):
         for row in rows:
             show(row, columns, json=args.json)
             count += 1
         return count
-    shown = [[cell(row[name], human=True) for name in columns] for row in rows]
-    if shown:
-        widths = [max(len(name), *(len(each[i]) for each in shown)) for i, name in enumerate(columns)]
-        numeric = [i > 0 and _all_numbers([each[i] for each in shown]) for i in range(len(columns))]
-        line(
-            paint(
-                _aligned([name if name[0].isdigit() else name.upper() for name in columns], widths, numeric),
-                "bold",
-            )
-        )
-        for each in shown:
-            line(_aligned(each, widths, numeric))
-    return len(shown)
+    cells = [[cell(row[name], human=True) for name in columns] for row in rows]
+    if cells:
+        table(columns, cells)
+    return len(cells)
+
+
+def table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Show a table with a header; numbers are aligned to the right."""
+    header = [name if name[0].isdigit() else name.upper() for name in columns]
+    widths = [max(_width(each[i]) for each in (header, *cells)) for i in range(len(columns))]
+    numeric = [i > 0 and _all_numbers([each[i] for each in cells]) for i in range(len(columns))]
+    line(paint(_aligned(header, widths, numeric), "bold"))
+    for each in cells:
+        line(_aligned(each, widths, numeric))
 
 
 def _all_numbers(cells: list[str]) -> bool:
-    told = [text for text in cells if text != "-"]
-    return bool(told) and all(text.replace(".", "").isdigit() for text in told)
+    given = [text for text in cells if text != "-"]
+    return bool(given) and all(text.replace(".", "").isdigit() for text in given)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    padded = []
+    for text, width, right in zip(cells, widths, numeric, strict=True):
+        space = " " * (width - _width(text))
+        padded.append(space + text if right else text + space)
+    return "  ".join(padded).rstrip()
+
+
+def _width(text: str) -> int:
+    """Return the columns that a text takes on a terminal: East Asian letters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
 
 
 def show(row: Mapping[str, Any], columns: Sequence[str], *, json: bool = False) -> None:
@@ -221,26 +167,32 @@ def show(row: Mapping[str, Any], columns: Sequence[str], *, json: bool = False) 
 
 
 def dumps(row: Mapping[str, Any]) -> str:
-    """Return one object on one line."""
+    """Return one object on one line: valid UTF-8 without control characters, whatever the values hold."""
     import json
 
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return text if text.isprintable() else "".join(c if _is_harmless(c) else _json_escape(c) for c in text)
+
+
+def _json_escape(c: str) -> str:
+    r"""Return a character as JSON escapes it; a byte of a name that is not UTF-8 as the four letters \xHH."""
+    if _is_byte(c):
+        return f"\\\\x{ord(c) - 0xDC00:02x}"
+    pairs = c.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{pairs[i]:02x}{pairs[i + 1]:02x}" for i in range(0, len(pairs), 2))
+
+
+def _is_byte(c: str) -> bool:
+    """Return whether the character stands for a byte that is not UTF-8 (PEP 383)."""
+    return "\udc80" <= c <= "\udcff"
 
 
 def _plain(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
-    padded = (
-        text.rjust(width) if right else text.ljust(width)
-        for text, width, right in zip(cells, widths, numeric, strict=True)
-    )
-    return "  ".join(padded).rstrip()
-
-
 def cell(value: object, *, human: bool = False) -> str:
-    """Return one value as text without tabs or line ends; on a terminal, times are ages."""
+    """Return one value as text without tabs or line ends."""
     if value is None or value == "":
         return "-" if human else ""
     if isinstance(value, bool):
@@ -254,17 +206,33 @@ def cell(value: object, *, human: bool = False) -> str:
 
 def one_line(text: str) -> str:
     """Return text that cannot break a line, a column or a terminal."""
+    return _harmless(text, keep="")
+
+
+def _harmless(text: str, keep: str) -> str:
+    """Return text with every control character escaped; those in `keep` stay."""
     if text.isprintable():
         return text
-    escapes = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return "".join(
-        c if c.isprintable() else escapes.get(c) or c.encode("unicode_escape", "surrogatepass").decode()
-        for c in text
-    )
+    return "".join(c if c in keep or _is_harmless(c) else _escape(c) for c in text)
+
+
+def _is_harmless(c: str) -> bool:
+    """Return whether a terminal only shows the character: it is printable, or a space of some width."""
+    if c.isprintable():
+        return True
+    import unicodedata
+
+    return unicodedata.category(c) == "Zs"
+
+
+def _escape(c: str) -> str:
+    if _is_byte(c):
+        return f"\\x{ord(c) - 0xDC00:02x}"
+    return c.encode("unicode_escape", "surrogatepass").decode()
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as people say it: 7s, 3m, 2h, 5d."""
+    """Return a duration in one unit: 7s, 3m, 2h, 5d."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size or seconds == size:
             return f"{seconds / size:.0f}{unit}"
@@ -276,13 +244,21 @@ def age(when: datetime | None) -> str:
     return "-" if when is None else duration(max(0.0, (datetime.now(UTC) - when).total_seconds()))
 
 
+def ahead(when: datetime | None) -> str:
+    """Return how far ahead that is, or how long ago it was."""
+    if when is None:
+        return "-"
+    left = (when - datetime.now(UTC)).total_seconds()
+    return f"in {duration(left)}" if left > 0 else f"{duration(-left)} ago"
+
+
 # --- terminals ---------------------------------------------------------------------------------------------
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 def on_terminal(stream: TextIO | EllipsisType | None = ...) -> bool:
-    """Whether a person is at the other end of a stream, stdout if none is given; a closed one is None."""
+    """Return whether a stream is a terminal; stdout if none is given; a closed one is None."""
     stream = sys.stdout if isinstance(stream, EllipsisType) else stream
     try:
         return stream is not None and stream.isatty()
@@ -291,29 +267,32 @@ def on_terminal(stream: TextIO | EllipsisType | None = ...) -> bool:
 
 
 def coloured(stream: TextIO | EllipsisType | None = ...) -> bool:
-    """Whether colours are welcome: a terminal that knows them, and no NO_COLOR."""
+    """Return whether to use colours: on a terminal that has them, without NO_COLOR."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and on_terminal(stream)
 
 
 def paint(text: str, style: str) -> str:
-    """Return text in a colour, where colours are welcome."""
+    """Return text in a colour, where colours are used."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if coloured() else text
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Ask on a terminal; without one the answer must have been given with --yes."""
+    """Ask on a terminal; without one --yes is required."""
     if yes:
         return True
     if not (on_terminal(sys.stdin) and on_terminal(sys.stderr)):
-        raise errors.SettingsError(f"{question} There is no terminal to ask on: say --yes")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        raise errors.SettingsError(f"{question} There is no terminal to ask on: add --yes")
+    print(f"{one_line(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """Yield a function to call once per step; a bar is drawn on a terminal where rich is installed."""
-    bar = _bar() if on_terminal(sys.stderr) else None
+def progress(label: str, total: int | None = None, *, typed: bool = False) -> Iterator[Callable[[], None]]:
+    """Yield a function to call once per step; a bar is drawn on a terminal where rich is installed.
+
+    Not if the input is being `typed` at that terminal: the bar would overwrite it.
+    """
+    bar = _bar() if on_terminal(sys.stderr) and not typed else None
     if bar is None:
         yield lambda: None
         return

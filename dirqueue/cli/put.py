@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import json_option, open_queue, path_of, seconds, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit, InputError, OutputError
 from dirqueue.disk import fs
 from dirqueue.errors import SettingsError
 
@@ -32,12 +32,12 @@ def add(subparsers: Any) -> None:
         "put",
         put,
         "put messages into a queue",
-        description="The body is each BODY, each --file, or else the standard input. The ids are printed when "
+        description="Each BODY or --file is a message; without any, the standard input is. The ids are printed when "
         "the messages are on disk. Several messages become visible all at once, or not at all (in a layout "
         "without batches, one by one).",
         creates=True,
     )
-    parser.add_argument("bodies", metavar="BODY", nargs="*", help="a message each")
+    parser.add_argument("bodies", metavar="BODY", nargs="*", help="the body of a message; may be repeated")
     split = parser.add_mutually_exclusive_group()
     split.add_argument("-l", "--lines", action="store_true", help="standard input holds a message per line")
     split.add_argument(
@@ -49,7 +49,7 @@ def add(subparsers: Any) -> None:
         action="append",
         metavar="FILE",
         default=[],
-        help="put what FILE holds; may be repeated",
+        help="put the contents of FILE; may be repeated",
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--move", action="store_true", help="with --file: move the file in, without a copy")
@@ -60,7 +60,11 @@ def add(subparsers: Any) -> None:
         "--each", action="store_true", help="put each message as it is read, instead of all at once"
     )
     parser.add_argument(
-        "--delay", type=seconds, default=0.0, metavar="TIME", help="nobody gets it before (5m)"
+        "--delay",
+        type=seconds,
+        default=0.0,
+        metavar="TIME",
+        help="when it can be got, e.g. 5m (default: at once)",
     )
     parser.add_argument(
         "-p", "--priority", type=whole, metavar="N", help="1 is the most urgent, in a queue with priorities"
@@ -70,7 +74,7 @@ def add(subparsers: Any) -> None:
         type=seconds,
         default=0.0,
         metavar="TIME",
-        help="wait so long for room in a bounded queue",
+        help="how long to wait for room in a bounded queue, e.g. 30s (default: do not wait)",
     )
     parser.add_argument("--no-sync", action="store_true", help="do not wait for the disk")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not print the ids")
@@ -97,7 +101,7 @@ def put(args: argparse.Namespace) -> int:
         for body in bodies:
             show([queue.put(body, **how)])
     else:
-        with output.progress("put") as step:
+        with output.progress("put", typed=output.on_terminal(sys.stdin) and not args.bodies) as step:
             ids = queue.put_many(_counted(bodies, step), **how)
         show(ids)
     return Exit.OK
@@ -106,7 +110,7 @@ def put(args: argparse.Namespace) -> int:
 def _put_paths(
     queue: Queue[bytes], args: argparse.Namespace, how: dict[str, Any], show: Callable[[list[str]], None]
 ) -> None:
-    for file in args.file:  # a wrong one among many should be told before the first is gone
+    for file in args.file:  # a wrong one among many is reported before the first is gone
         _check(file)
     for file in args.file:
         show([queue.put_path(file, **how, link=args.link)])
@@ -120,11 +124,11 @@ def _check(file: str) -> None:
     except OSError as error:
         raise output.input_error(file, error) from error
     if not plain:
-        raise output.InputError(f"{file!r} is not a regular file: only those can be moved or linked in")
+        raise InputError(f"{file!r} is not a regular file: only those can be moved or linked in")
 
 
 def _shower(args: argparse.Namespace) -> Callable[[list[str]], None]:
-    """Return what tells the ids; they are flushed at once, so that a failure is told for what it is."""
+    """Return the function that prints ids; they are flushed at once, so that an error says what was put."""
     where = path_of(args.queue)
 
     def show(ids: list[str]) -> None:
@@ -132,8 +136,8 @@ def _shower(args: argparse.Namespace) -> Callable[[list[str]], None]:
             for id in ids:
                 output.line(output.dumps({"id": id, "queue": where}) if args.json else id)
             output.finish()
-        except output.OutputError as error:
-            raise output.OutputError(f"{error}; what was put stays put: {', '.join(ids[:3])}") from None
+        except OutputError as error:
+            raise OutputError(f"{error}; what was put stays put: {', '.join(ids[:3])}") from None
 
     return (lambda _: None) if args.quiet else show
 
@@ -145,7 +149,7 @@ def _bodies(args: argparse.Namespace) -> tuple[bool, Iterable[bytes]]:
     if args.file:
         return len(args.file) == 1, (_read(file) for file in args.file)
     if sys.stdin is None:
-        raise output.InputError("there is no body: the standard input is closed")
+        raise InputError("there is no body: the standard input is closed")
     if output.on_terminal(sys.stdin):
         output.complain("reading from the terminal; Ctrl-D ends it")
     if args.lines or args.null:

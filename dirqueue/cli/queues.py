@@ -6,10 +6,10 @@ Layer: edges.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from typing import Any
 
-from dirqueue.cli import output
+from dirqueue import layouts, states
+from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import (
     VARIABLE,
     base,
@@ -20,12 +20,13 @@ from dirqueue.cli.arguments import (
     verb,
     whole,
 )
-from dirqueue.cli.output import Exit
-from dirqueue.errors import DirQueueError, QueueError, SettingsError
-from dirqueue.settings import LAYOUTS, NAMES, build
+from dirqueue.cli.exits import Exit
+from dirqueue.errors import SettingsError
+from dirqueue.settings import NAMES, build
 
-COLUMNS = ("queue", "layout", "ready", "delayed", "leased", "dead", "done")
-#: Quetify says Stack, Python says lifo.
+COUNTS = (*states.LIVE, *states.ENDED)
+COLUMNS = ("queue", "layout", *COUNTS, "error")
+#: COMPAT: Quetify calls it Stack.
 TYPES = {"fifo": "fifo", "stack": "lifo", "lifo": "lifo", "random": "random"}
 
 
@@ -37,11 +38,12 @@ def add(subparsers: Any) -> None:
         "delete",
         delete,
         "delete a queue and every message in it",
-        description="Asks first. Refuses what is not a queue, and a queue with files in it that are not dirqueue's.",
+        description="Asks first. Refuses what is not a queue, a queue with files in it that are not dirqueue's, and "
+        "one whose conversion was interrupted.",
     )
     _sure(parser)
     parser = verb(subparsers, "clear", clear, "remove the acknowledged messages that are kept in done/")
-    parser.add_argument("--dry-run", action="store_true", help="only say how many there are")
+    parser.add_argument("--dry-run", action="store_true", help="only print how many there are")
     parser = verb(
         subparsers,
         "flush",
@@ -50,16 +52,26 @@ def add(subparsers: Any) -> None:
         description="Asks first. Whoever holds a message finds the lease lost.",
     )
     _sure(parser)
-    parser = verb(subparsers, "list", list_, "list the queues under a directory", queue=False)
+    parser = verb(
+        subparsers,
+        "list",
+        list_,
+        "list the queues under a directory",
+        description="Exit status 1: one could not be read, and its row gives the error; 3: there are none.",
+        queue=False,
+    )
     parser.add_argument(
-        "root", metavar="ROOT", nargs="?", help=f"where to look; ${VARIABLE}, or here, if not given"
+        "root",
+        metavar="ROOT",
+        nargs="?",
+        help=f"where to look (default: ${VARIABLE}, else the current directory)",
     )
     table_option(parser)
 
 
 def _sure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be done")
 
 
 def _add_create(subparsers: Any) -> None:
@@ -67,11 +79,13 @@ def _add_create(subparsers: Any) -> None:
         subparsers,
         "create",
         create,
-        "make a queue with settings that everybody who opens it gets",
+        "make a queue with settings that apply to everyone who opens it",
         description="A queue with default settings needs no create: the first put makes it.",
         creates=True,
     )
-    parser.add_argument("-t", "--type", choices=tuple(TYPES), default="fifo", help="order of delivery (fifo)")
+    parser.add_argument(
+        "-t", "--type", choices=tuple(TYPES), default="fifo", help="order of delivery (default: fifo)"
+    )
     parser.add_argument("-p", "--priorities", action="store_true", help="messages have priorities, 1 first")
     parser.add_argument(
         "-r",
@@ -79,19 +93,21 @@ def _add_create(subparsers: Any) -> None:
         "--retry-limit",
         type=int,
         metavar="N",
-        help="deliveries before a message is dead (5); 0: no limit",
+        help="deliveries before a message is dead; 0: no limit (default: 5)",
     )
-    parser.add_argument("--lease", type=seconds, metavar="TIME", help="how long a claim holds (30s)")
+    parser.add_argument("--lease", type=seconds, metavar="TIME", help="how long a claim lasts (default: 30s)")
     parser.add_argument("--keep-done", action="store_true", help="keep acknowledged messages in done/")
-    parser.add_argument("--max-messages", type=whole, metavar="N", help="put waits when so many are there")
+    parser.add_argument(
+        "--max-messages", type=whole, metavar="N", help="most messages in the queue; put waits for room"
+    )
     parser.add_argument("--max-size", type=whole, metavar="BYTES", help="largest body")
     parser.add_argument(
         "--no-sync", action="store_true", help="do not wait for the disk: a power cut may lose messages"
     )
     parser.add_argument(
         "--layout",
-        choices=[each for each in LAYOUTS if each != "auto"],
-        help="how the directory is written (native)",
+        choices=layouts.NAMES,
+        help="how the directory is written (default: native)",
     )
     parser.add_argument(
         "--set",
@@ -107,7 +123,7 @@ def create(args: argparse.Namespace) -> int:
     from dirqueue.queue import Queue
 
     given = _settings(args)
-    build(given)  # a value that cannot be is the caller's mistake, not the directory's
+    build(given)  # an invalid value is a wrong command line, not a directory that cannot be made
     try:
         Queue.create(path_of(args.queue), **given)
     except SettingsError as error:
@@ -117,7 +133,7 @@ def create(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    told = {
+    given = {
         "order": TYPES[args.type] if args.type != "fifo" else None,
         "priorities": args.priorities or None,
         "max_attempts": args.max_attempts,
@@ -128,11 +144,11 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "sync": False if args.no_sync else None,
         "layout": args.layout,
     }
-    return named(args.set) | {name: value for name, value in told.items() if value is not None}
+    return named(args.set) | {name: value for name, value in given.items() if value is not None}
 
 
 def named(texts: list[str]) -> dict[str, Any]:
-    """Return the settings that --set gave."""
+    """Return the settings given with --set."""
     given: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -153,39 +169,34 @@ def _value(text: str) -> Any:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Delete a queue, once the person is sure."""
-    from dirqueue.tools import discover
+    """Delete a queue, after a question."""
+    from dirqueue.tools import delete as deleting
 
     queue = open_queue(args.queue)
-    if not discover.is_queue(queue.path):
-        text = f"{queue.path!r} is not a queue: nothing in it is dirqueue's; nothing was deleted"
-        raise QueueError(text, path=queue.path)
+    deleting.check(queue.layout)
     stats = queue.stats()
     what = f"the queue {queue.path!r} with {stats.total + stats.dead + stats.done} messages"
     if args.dry_run:
-        found = discover.strangers(queue.layout)
-        output.complain(
-            f"would refuse {what}: {found[0]!r} is not dirqueue's" if found else f"would delete {what}"
-        )
-        return Exit.FAILED if found else Exit.OK
+        output.complain(f"would delete {what}")
+        return Exit.OK
     if not output.confirm(f"Delete {what}?", yes=args.yes):
         output.complain("nothing was deleted")
         return Exit.FAILED
-    gone = discover.delete(queue.layout)
+    gone = deleting.delete(queue.layout)
     if output.on_terminal():
         output.complain(f"deleted {queue.path!r} and {gone} messages")
     return Exit.OK
 
 
 def clear(args: argparse.Namespace) -> int:
-    """Remove what is done."""
+    """Remove the done messages."""
     queue = open_queue(args.queue)
     output.line(str(queue.stats().done if args.dry_run else queue.clear()))
     return Exit.OK
 
 
 def flush(args: argparse.Namespace) -> int:
-    """Remove every message, once the person is sure."""
+    """Remove every message, after a question."""
     queue = open_queue(args.queue)
     stats = queue.stats()
     count = stats.total + stats.dead + stats.done
@@ -206,15 +217,17 @@ def list_(args: argparse.Namespace) -> int:
     from dirqueue.tools import discover
 
     root = base() if args.root is None else args.root
-    return Exit.OK if output.records(_rows(discover.find(root)), COLUMNS, args) else Exit.EMPTY
+    rows = [_row(path) for path in discover.find(root)]
+    failed = any(row["error"] for row in rows)
+    # People see the column of errors only where there is one; programs always.
+    output.records(rows, COLUMNS if failed or not output.tabular(args) else COLUMNS[:-1], args)
+    return Exit.FAILED if failed else Exit.OK if rows else Exit.EMPTY
 
 
-def _rows(paths: Iterator[str]) -> Iterator[dict[str, Any]]:
-    from dirqueue.queue import Queue
-
-    for path in paths:
-        try:
-            with Queue(path, create=False) as queue:
-                yield {"queue": path, "layout": queue.layout.name} | queue.stats().to_dict()
-        except DirQueueError as error:  # one that cannot be read must not hide the others
-            output.complain(str(error))
+def _row(path: str) -> dict[str, Any]:
+    """Return the counts of a queue, or why it cannot be read: it must not hide the others."""
+    try:
+        with open_queue(path, resolve=False) as queue:
+            return {"queue": path, "layout": queue.layout.name} | queue.stats().to_dict() | {"error": None}
+    except Exception as error:  # noqa: BLE001 - see above
+        return {"queue": path, "layout": None} | dict.fromkeys(COUNTS) | {"error": exits.sentence_of(error)}

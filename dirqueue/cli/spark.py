@@ -12,19 +12,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from dirqueue import states
 from dirqueue.cli import output
 from dirqueue.cli.arguments import json_option, path_of, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import DirQueueError, SettingsError
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")
 _COLUMNS = (
     "queue",
-    "ready",
-    "delayed",
-    "leased",
-    "dead",
-    "done",
+    *states.VISIBLE,
     "oldest_s",
     "put_last_hour",
     "done_last_hour",
@@ -38,7 +35,8 @@ def add(subparsers: Any) -> None:
         "spark",
         _nothing,
         "run a ready-made Spark job: drain, fill, report, purge or replay",
-        description="Runs on this machine unless --master says otherwise; no Java need be installed.",
+        description="Runs on this machine unless --master or Spark's configuration names another place; no Java need "
+        "be installed.",
         queue=False,
     )
     jobs = parser.add_subparsers(metavar="JOB", required=True)
@@ -50,8 +48,10 @@ def add(subparsers: Any) -> None:
 
 
 def _job(jobs: Any, name: str, run: Any, help: str, description: str = "", *, queue: bool = True) -> Any:
-    parser = verb(jobs, name, _told(run), help, description=description, queue=queue)
-    parser.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs (local[*])")
+    parser = verb(jobs, name, _in_one_sentence(run), help, description=description, queue=queue)
+    parser.add_argument(
+        "--master", metavar="URL", help="where Spark runs (default: as Spark is configured, else local[*])"
+    )
     parser.add_argument(
         "--conf",
         action="append",
@@ -60,7 +60,7 @@ def _job(jobs: Any, name: str, run: Any, help: str, description: str = "", *, qu
         help="a setting for Spark; may be repeated",
     )
     parser.add_argument(
-        "--progress", action="store_true", help="say on stderr how far it is, as on a terminal"
+        "--progress", action="store_true", help="report progress on stderr (default: only on a terminal)"
     )
     return parser
 
@@ -71,13 +71,22 @@ def _add_drain(jobs: Any) -> None:
         "drain",
         drain,
         "move all messages of a queue to files, each exactly once",
-        "Made for cron: takes what is there, and goes on after a crash. Exit status 3: there was nothing.",
+        "Made for cron: takes what is there, and resumes after a crash. Bodies that are not UTF-8 text go to the "
+        "column raw, in base64 for json and csv. Exit status 3: the queue was empty.",
     )
     parser.add_argument("output", metavar="OUTPUT", help="a directory; new files are added to it")
-    parser.add_argument("--format", choices=FORMATS, default="parquet", help="what the files are (parquet)")
-    parser.add_argument("--checkpoint", metavar="DIR", help="the job's memory (OUTPUT.checkpoint)")
-    parser.add_argument("--batch", type=whole, default=100_000, metavar="N", help="messages in one batch")
-    parser.add_argument("--binary", action="store_true", help="keep bodies as bytes (parquet, orc)")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="parquet", help="format of the files (default parquet)"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="directory for the state of the job (default OUTPUT.checkpoint)"
+    )
+    parser.add_argument(
+        "--batch", type=whole, default=100_000, metavar="N", help="messages in one batch (default 100000)"
+    )
+    parser.add_argument(
+        "--binary", action="store_true", help="write all bodies as bytes; parquet and orc only"
+    )
     parser.add_argument("--keep", action="store_true", help="keep drained messages in done/")
     json_option(parser)
 
@@ -93,10 +102,16 @@ def _add_fill(jobs: Any) -> None:
     )
     parser.add_argument("source", metavar="SOURCE", help="files, or the name of a table")
     parser.add_argument("queue", metavar="QUEUE", help="the directory of the queue")
-    parser.add_argument("--format", metavar="FORMAT", help="what the files are; by their suffix if not given")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="for the reader")
+    parser.add_argument("--format", metavar="FORMAT", help="format of the files (default: by their suffix)")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of Spark's reader; may be repeated",
+    )
     parser.add_argument("--value", metavar="SQL", help="an expression for the body")
-    parser.add_argument("--where", metavar="SQL", help="only rows of which this is true")
+    parser.add_argument("--where", metavar="SQL", help="put only the rows that match this condition")
     parser.add_argument("--app", metavar="NAME", help="with --fill-version: a repeated fill does nothing")
     parser.add_argument("--fill-version", type=int, metavar="N", help="versions of an app only grow")
     json_option(parser)
@@ -131,9 +146,9 @@ def _add_replay(jobs: Any) -> None:
         "--where",
         default="true",
         metavar="SQL",
-        help="over id, value, error, attempts, priority, size, until ...",
+        help="condition on id, value, error, attempts, priority, size, enqueued_at, until (default: all)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only count")
+    parser.add_argument("--dry-run", action="store_true", help="count the messages, change nothing")
     json_option(parser)
 
 
@@ -141,7 +156,9 @@ def _add_queues(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "queues", metavar="QUEUE", nargs="+", help="a queue, a pattern, or a directory with queues under it"
     )
-    parser.add_argument("--tasks", type=whole, metavar="N", help="so many tasks")
+    parser.add_argument(
+        "--tasks", type=whole, metavar="N", help="number of tasks (default: one for each queue, up to 64)"
+    )
 
 
 def _nothing(_: argparse.Namespace) -> int:
@@ -151,19 +168,21 @@ def _nothing(_: argparse.Namespace) -> int:
 def _session(args: argparse.Namespace) -> Any:
     output.need("pyspark", "spark")
     output.need("pyarrow", "spark")
-    from dirqueue.spark.sessions import session
+    from dirqueue.spark.sessions import prepare, session
 
-    return session(args.master, **_pairs(args.conf, "--conf"))
+    conf = _pairs(args.conf, "--conf")
+    prepare(quiet=True)
+    return session(args.master, **conf)
 
 
 class SparkError(DirQueueError):
-    """Spark refused; the text is its own first sentence."""
+    """An error of Spark, as its first sentence."""
 
 
-def _told(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """Make one sentence of what Spark says on a page."""
+def _in_one_sentence(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """Wrap a job so that a page of traces becomes one sentence: our own if there is one, else Spark's first."""
 
-    def told(args: argparse.Namespace) -> int:
+    def wrapped(args: argparse.Namespace) -> int:
         try:
             return run(args)
         except Exception as error:
@@ -173,7 +192,7 @@ def _told(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namesp
             ours = [line.partition(": ")[2] for line in lines if line.startswith("dirqueue.errors.")]
             raise SparkError(ours[-1] if ours else lines[0]) from error
 
-    return told
+    return wrapped
 
 
 def _pairs(given: list[str], option: str) -> dict[str, str]:
@@ -186,26 +205,26 @@ def _pairs(given: list[str], option: str) -> dict[str, str]:
     return pairs
 
 
-def _tell(done: Any, args: argparse.Namespace) -> None:
-    told = asdict(done)
-    output.line(output.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items()))
+def _show(done: Any, args: argparse.Namespace) -> None:
+    counts = asdict(done)
+    output.line(output.dumps(counts) if args.json else "\t".join(f"{k}={v}" for k, v in counts.items()))
 
 
 def _tasks(args: argparse.Namespace) -> Callable[[int, int], None] | None:
-    """Return what tells how far a job is; None if nobody wants to know."""
+    """Return a function that reports progress, or None if it is not wanted."""
 
-    def tell(done: int, all: int) -> None:
+    def show(done: int, all: int) -> None:
         output.complain(f"{done} of {all} tasks done")
 
-    return tell if args.progress or output.on_terminal(sys.stderr) else None
+    return show if args.progress or output.on_terminal(sys.stderr) else None
 
 
 def drain(args: argparse.Namespace) -> int:
-    """Drain, and say how many."""
+    """Drain a queue and print the number of messages."""
     spark = _session(args)
     from dirqueue.spark.jobs.drain import drain as run
 
-    def tell(rows: int) -> None:
+    def show(rows: int) -> None:
         output.complain(f"{rows} messages written")
 
     done = run(
@@ -217,14 +236,14 @@ def drain(args: argparse.Namespace) -> int:
         batch=args.batch,
         binary=args.binary,
         keep=args.keep,
-        progress=tell if args.progress or output.on_terminal(sys.stderr) else None,
+        progress=show if args.progress or output.on_terminal(sys.stderr) else None,
     )
-    _tell(done, args)
+    _show(done, args)
     return Exit.OK if done.messages else Exit.EMPTY
 
 
 def fill(args: argparse.Namespace) -> int:
-    """Fill, and say how many."""
+    """Fill a queue and print the number of messages."""
     spark = _session(args)
     from dirqueue.spark.jobs.fill import fill as run
 
@@ -240,12 +259,12 @@ def fill(args: argparse.Namespace) -> int:
         options=_pairs(args.option, "--option"),
         progress=_tasks(args),
     )
-    _tell(done, args)
+    _show(done, args)
     return Exit.OK
 
 
 def report(args: argparse.Namespace) -> int:
-    """Count, and show it."""
+    """Count queues and print a table."""
     if args.chart and not args.chart.lower().endswith(".svg"):
         raise SettingsError(f"the chart is an SVG image: name it FILE.svg, not {args.chart!r:.60}")
     spark = _session(args)
@@ -273,23 +292,23 @@ def report(args: argparse.Namespace) -> int:
 
 
 def purge(args: argparse.Namespace) -> int:
-    """Purge, and say what went."""
+    """Purge queues and print what was removed."""
     spark = _session(args)
     from dirqueue.spark.jobs.purge import purge as run
 
     done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks, progress=_tasks(args))
-    told = {"queues": done.queues, **done.purged._asdict(), "failed": len(done.failed)}
-    output.line(output.dumps(told) if args.json else "\t".join(f"{k}={v}" for k, v in told.items() if v))
+    counts = {"queues": done.queues, **done.purged._asdict(), "failed": len(done.failed)}
+    output.line(output.dumps(counts) if args.json else "\t".join(f"{k}={v}" for k, v in counts.items() if v))
     for problem in done.failed.values():
         output.complain(problem)
     return Exit.FAILED if done.failed else Exit.OK
 
 
 def replay(args: argparse.Namespace) -> int:
-    """Replay, and say how many."""
+    """Replay dead messages and print the number of them."""
     spark = _session(args)
     from dirqueue.spark.jobs.replay import replay as run
 
     done = run(spark, path_of(args.queue), args.where, dry_run=args.dry_run, progress=_tasks(args))
-    _tell(done, args)
+    _show(done, args)
     return Exit.OK if done.matched else Exit.EMPTY

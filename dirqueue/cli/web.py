@@ -1,4 +1,4 @@
-"""The verb `web`: a page to look at queues and to deal with dead letters.
+"""The verb `web`: a page that shows queues and deals with dead letters.
 
 Layer: edges.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from dirqueue.cli import output
 from dirqueue.cli.arguments import VARIABLE, path_of, verb
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
 from dirqueue.tools import discover
 
@@ -27,17 +27,30 @@ def add(subparsers: Any) -> None:
         "web",
         web,
         "serve a page with live charts, messages and dead letters",
-        description="Prints the address to open; it holds a token, which changes at each start unless "
+        description="Prints the address to open. It holds a token, which changes at each start unless "
         f"${TOKEN} gives one. Speaks plain HTTP: to reach it from elsewhere, use ssh -L or a proxy with TLS.",
         queue=False,
     )
     parser.add_argument(
-        "root", metavar="ROOT", nargs="?", help=f"a queue, or a directory of queues; ${VARIABLE}, or here"
+        "root",
+        metavar="ROOT",
+        nargs="?",
+        help=f"a queue or a directory of queues (default ${VARIABLE}, else .)",
     )
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"({PORT}); 0: any free one")
     parser.add_argument(
-        "--public", action="store_true", help="reading needs no token: bodies too; changing still does"
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=PORT,
+        metavar="N",
+        help=f"the port, or 0 for any free one (default {PORT})",
+    )
+    parser.add_argument(
+        "--public",
+        action="store_true",
+        help="let anyone read, bodies included; changing still needs the token",
     )
 
 
@@ -47,7 +60,7 @@ def web(args: argparse.Namespace) -> int:
 
     root = path_of(args.root) if args.root else os.environ.get(VARIABLE) or "."
     for _ in discover.find(root):
-        break  # a root that is not there is said now
+        break  # a root that is not there is reported now, not by the page
     if not 0 <= args.port < 65536:
         raise SettingsError(f"--port must be from 0 to 65535, not {args.port}")
     token = os.environ.get(TOKEN) or secrets.token_urlsafe(18)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dirqueue.cli.arguments import open_queue, seconds, verb, whole
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -1,79 +1,98 @@
 """The directory of a queue, open: its descriptor, its mount, its clock.
 
-Layer: above fs, below layouts.
+Layer: disk.
 Everything is done relative to the descriptor, so a queue that is renamed while in use stays the same queue.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
 
-from dirqueue.disk import fs, mount
+from dirqueue.disk import ballast, fs, mount
 from dirqueue.disk.clock import Clock, OwnClock
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import QueueNotFound, access_error
 
-#: Reserved space, given up when a claim meets a full disk.
-BALLAST = ".ballast"
+BALLAST = ballast.NAME
+
+
+class Descriptor(int):
+    """An open directory's number; closed when the last one who uses it lets go of it.
+
+    RACE: a number that is closed while another thread is about to use it may by then be another file's.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        try:
+            fs.close(self)
+        except BaseException:  # noqa: BLE001, S110 - nobody is left to report it to; at exit even `fs` may be gone
+            pass
 
 
 class Directory:
     """An open queue directory; made when first written to."""
 
-    fd = -1
+    #: The descriptor; -1 while there is no directory. After close() the next look at it opens the path again.
+    fd: int
 
     def __init__(self, path: str, *, create: bool = True) -> None:
         # Absolute, so that it stays the same queue when the process changes its directory.
         self.path = os.path.abspath(path)
         self.create = create
-        #: Whether the format is somebody else's: then nothing may lie in the directory but its own names.
+        #: Whether the format is a peer's: then nothing may lie in the directory but its own names.
         self.foreign = False
-        self.fd = -1
-        #: Directories in it that producers may be putting to, by the last look: who waits watches them too.
-        self.inner: list[str] = []
-        #: The name that came and ended a wait, for the next look: a hint.
-        self.arrived = ""
+        #: The umask for the directory and what is missing above it; that of the process if None.
+        self.umask: int | None = None
         self.mount: mount.Mount
         self.clock: Clock
+        self._lock = threading.RLock()
+        renew_in_child(self._make_lock)
+
+    def _make_lock(self) -> None:
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"Directory({self.path!r})"
 
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            with contextlib.suppress(BaseException):  # whatever it is, nobody is left to tell
-                fs.close(self.fd)
+    def __getattr__(self, name: str) -> int:
+        # COST: a property would take 40 ns of every call; this runs only while no descriptor is open.
+        if name != "fd":
+            raise AttributeError(f"'Directory' object has no attribute {name!r}")
+        return self._open()
 
     def find(self) -> bool:
-        """Open the directory if it is there; whether it is."""
-        if self.fd >= 0:
-            return True
+        """Open the directory if it is there; return whether it is."""
+        return "fd" in self.__dict__ or self._open() >= 0
+
+    def _open(self) -> int:
+        """Return the descriptor, -1 if there is no directory. RACE: another thread may close it at once."""
         with self._lock:
-            if self.fd >= 0:
-                return True
+            descriptor: int | None = self.__dict__.get("fd")
+            if descriptor is not None:
+                return descriptor
             try:
                 fd = fs.open(self.path, fs.DIRECTORY)
             except FileNotFoundError:
-                return False
+                return -1
             except OSError as error:
                 raise access_error(self.path, "open the queue", error) from error
+            descriptor = Descriptor(fd)
             try:
-                self.mount = mount.of(fd, self.path)
+                self.mount = mount.of(descriptor, self.path)
             except OSError as error:
-                fs.close_quietly(fd)
                 raise access_error(self.path, "open the queue", error) from error
-            self.clock = OwnClock(fd) if self.foreign else Clock(fd)
-            self.fd = fd
-        return True
+            self.clock = OwnClock(self) if self.foreign else Clock(self)
+            self.fd = descriptor
+            return descriptor
 
     def lend(self) -> None:
         """Keep no file of ours in here from now on."""
         self.foreign = True
-        if self.fd >= 0:
-            self.clock = OwnClock(self.fd)
+        self.clock = OwnClock(self)
 
     def need(self) -> None:
         """Open the directory; QueueNotFound if it is not there."""
@@ -91,7 +110,7 @@ class Directory:
         RACE: other threads are using the descriptor, so it is never closed here: its number changes what it
         means in one step.
         """
-        if self.fd < 0:
+        if "fd" not in self.__dict__:
             return self.find()
         try:
             new = fs.open(self.path, fs.DIRECTORY)
@@ -111,7 +130,7 @@ class Directory:
         if not self.create:
             raise not_found(self.path)
         try:
-            made = fs.make_directories(self.path)
+            made = fs.make_directories(self.path, self.umask)
         except OSError as error:
             raise access_error(self.path, "make the queue", error) from error
         if not self.reopen():
@@ -133,25 +152,15 @@ class Directory:
             except PermissionError:
                 pass  # a parent we may not read; whoever made it answers for it
             except OSError as error:
-                fs.discard(BALLAST, self.fd)
+                fs.discard(ballast.NAME, self.fd)
                 self.close()
                 fs.remove_directory(self.path, -1)
                 raise access_error(self.path, "make the queue", error) from error
 
     def keep_ballast(self) -> None:
-        """Reserve a little space for bad times. No room, or no right, is no error: it is only a reserve."""
-        if self.foreign or not self.mount.ballast or fs.exists(BALLAST, self.fd):
-            return
-        try:
-            fd = fs.open(BALLAST, fs.CREATE, fs.FILE_MODE, dir_fd=self.fd)
-        except OSError:
-            return
-        try:
-            fs.fallocate(fd, self.mount.ballast)
-        except OSError:
-            fs.discard(BALLAST, self.fd)
-        finally:
-            fs.close(fd)
+        """Reserve a little space for a full disk."""
+        if not self.foreign:
+            ballast.keep(self)
 
     def move(self, src: str, dst: str) -> None:
         """Rename the exact `src` to a name that nobody else can make; a full disk costs only the ballast."""
@@ -171,14 +180,8 @@ class Directory:
             return error.errno == errno.ESTALE
 
     def drop_ballast(self) -> bool:
-        """Give the reserve up; whether there was one."""
-        if self.foreign or not fs.discard(BALLAST, self.fd):
-            return False
-        try:
-            fs.syncfs(self.fd)  # btrfs gives freed space away only after it has committed
-        except (OSError, NotImplementedError):
-            pass
-        return True
+        """Give the reserve up; return whether there was one."""
+        return not self.foreign and ballast.drop(self)
 
     def sync(self, folder: str = ".") -> None:
         """Make the names in the queue, or in a directory of it, durable."""
@@ -189,10 +192,7 @@ class Directory:
 
     def close(self) -> None:
         """Let go of the descriptor; the next use opens the path again."""
-        with self._lock:
-            fd, self.fd = self.fd, -1
-        if fd >= 0:
-            fs.close_quietly(fd)
+        self.__dict__.pop("fd", None)
 
 
 def not_found(path: str) -> QueueNotFound:

@@ -296,12 +296,18 @@ def mtime_of(name: str, dir_fd: int) -> float:
     return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mtime
 
 
-def make_directory(path: str, dir_fd: int | None = None) -> bool:
-    """Make one directory; whether it was us. One that exists is good."""
+def make_directory(path: str, dir_fd: int | None = None, umask: int | None = None) -> bool:
+    """Make one directory. Return whether it was us: one that exists is good.
+
+    With `umask` its mode does not depend on that of the process, which threads share; it is never wider than asked for.
+    """
+    mode = DIR_MODE if umask is None else DIR_MODE & ~umask
     try:
-        mkdir(path, DIR_MODE, dir_fd=dir_fd)
+        mkdir(path, mode, dir_fd=dir_fd)
     except FileExistsError:
         return False
+    if umask is not None:
+        widen(path, mode, dir_fd)
     return True
 
 
@@ -325,7 +331,14 @@ def make_inner(path: str, dir_fd: int) -> bool:
     return True
 
 
-def make_directories(path: str) -> list[str]:
+def widen(path: str, mode: int, dir_fd: int | None) -> None:
+    """Give a new file or directory of ours the bits of `mode` that the umask of the process took away."""
+    found = stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
+    if mode & ~found:
+        chmod(path, (found & 0o7777) | mode, dir_fd=dir_fd)
+
+
+def make_directories(path: str, umask: int | None = None) -> list[str]:
     """Make a directory and what is missing above it; return what was missing."""
     path = os.path.abspath(path)
     missing = []
@@ -333,7 +346,7 @@ def make_directories(path: str) -> list[str]:
         missing.append(path)
         path = os.path.dirname(path)
     for each in reversed(missing):
-        make_directory(each)
+        make_directory(each, umask=umask)
     return missing
 
 

@@ -35,7 +35,7 @@ class Process:
         self.pid = os.getpid()
         self.unique = f"{int.from_bytes(os.urandom(5)) % 10**UNIQUE_DIGITS:0{UNIQUE_DIGITS}d}"
         self.stem = f"{host}-{self.pid}-{os.urandom(5).hex()}-"
-        # A clock that was never set must not make names that nobody can read.
+        # A clock that was never set must not make ids that nobody can read.
         self.last = MIN_TIME
         self.count = itertools.count(1)
         # Reentrant: a signal handler may put while the code that it interrupted does.
@@ -54,12 +54,11 @@ os.register_at_fork(after_in_child=PROCESS.forked)
 def new_id() -> str:
     """Return an id that no other call, thread, process or host returns; increasing within a process."""
     process = PROCESS
-    process.lock.acquire()
-    now = time.time_ns() // 1000
-    if now <= process.last:
-        now = process.last + 1
-    process.last = now
-    process.lock.release()
+    with process.lock:  # and nothing else: a signal handler or a cancelled thread may raise at any line
+        now = time.time_ns() // 1000
+        if now <= process.last:
+            now = process.last + 1
+        process.last = now
     return f"{now}{process.unique}"
 
 

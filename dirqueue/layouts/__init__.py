@@ -1,4 +1,4 @@
-"""The on-disk formats, one module each, and how to tell them apart.
+"""The on-disk formats, one folder each, and how to tell them apart.
 
 Layer: layouts.
 """
@@ -6,51 +6,43 @@ Layer: layouts.
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Container
+from functools import partial
 from typing import Any
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.identity import ID_DIGITS as _ID_DIGITS
 from dirqueue.errors import LayoutError, SettingsError, access_error
 from dirqueue.layouts.base import Layout, refuse
+from dirqueue.layouts.description import Description, IsDirectory
 from dirqueue.settings import Settings
 
-_MODULES = {
-    "native": ("dirqueue.layouts.native", "Native"),
-    "vsqs": ("dirqueue.layouts.vsqs.layout", "Vsqs"),
-    "dirq-simple": ("dirqueue.layouts.dirq.simple", "DirqSimple"),
-    "dirq-normal": ("dirqueue.layouts.dirq.normal", "DirqNormal"),
-    "null": ("dirqueue.layouts.null", "Null"),
+#: Every layout, and the module that describes it: to add one is to add a line here.
+_DESCRIBED_IN = {
+    "native": "dirqueue.layouts.native.description",
+    "vsqs": "dirqueue.layouts.vsqs.description",
+    "dirq-simple": "dirqueue.layouts.dirq.description",
+    "dirq-normal": "dirqueue.layouts.dirq.description",
+    "null": "dirqueue.layouts.null",
 }
-#: COMPAT: what the programs of a format take for granted, unless somebody asks for something else.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "dirq-simple": {"lease": 600.0, "stale": 300.0},
-    "dirq-normal": {"lease": 600.0, "stale": 300.0},
-}
-#: Formats with a place for queue.json.
-KEEPS_SETTINGS = frozenset(("native", "vsqs"))
-
+NAMES = tuple(_DESCRIBED_IN)
 #: How many names are looked at, at most, to tell the format of a directory.
 ENOUGH = 10_000
-_DIRQ = re.compile(r"[0-9a-f]{8}")
-_VSQS = re.compile(r"([1-9][0-9]{12}|[1-9][0-9]{15})(\.([1-9][0-9]{12}|[1-9][0-9]{15}|new))?")
-_NATIVE = re.compile(
-    r"[1-9][0-9]{24,33}(\..*)?|[1-9][0-9]{12,33}\.(batch|batch\.new|slice|error)|(.*\.){3}.*"
-)
-_NORMAL = frozenset(("temporary", "obsolete"))
+_NATIVE = frozenset(("native",))
 
 
 def open_layout(directory: Directory, settings: Settings, given: Container[str] = ()) -> Layout:
     """Return the layout that the settings name or, with "auto", the one that the directory is written in.
 
-    `given` are the settings that somebody asked for: what nobody did is as the format's own programs have it.
+    `given` are the settings that somebody asked for: the others are as the format's own programs have them.
     """
     name = settings.layout
     if name == "auto":
         name = detect(directory)
-    if name in _DEFAULTS:
-        usual = {key: value for key, value in _DEFAULTS[name].items() if key not in given}
+    defaults = describe(name).defaults
+    if defaults:
+        usual = {key: value for key, value in defaults.items() if key not in given}
         settings = Settings(**(settings._asdict() | usual))
     layout: Layout = layout_class(name)(directory, settings)
     if directory.foreign and settings.max_attempts and "max_attempts" in given:
@@ -58,12 +50,22 @@ def open_layout(directory: Directory, settings: Settings, given: Container[str] 
     return layout
 
 
+def describe(name: str) -> Description:
+    """Return what a layout says of itself."""
+    if name not in _DESCRIBED_IN:
+        raise SettingsError(f"layout must be one of auto, {', '.join(NAMES)}, not {name!r:.60}")
+    described: tuple[Description, ...] = _module(name).DESCRIPTIONS
+    return next(each for each in described if each.name == name)
+
+
 def layout_class(name: str) -> Any:
     """Return the class of a layout."""
-    if name not in _MODULES:
-        raise SettingsError(f"layout must be one of {', '.join(_MODULES)}, not {name!r:.60}")
-    module, cls = _MODULES[name]
-    return getattr(importlib.import_module(module), cls)
+    description = describe(name)
+    return getattr(importlib.import_module(description.module), description.cls)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(_DESCRIBED_IN[name])
 
 
 def detect(directory: Directory) -> str:
@@ -74,44 +76,50 @@ def detect(directory: Directory) -> str:
     """
     if not directory.find():
         return "native"
-    shown: dict[str, str] = {}
+    #: Which layouts have all names so far, and the name that each set of them was shown by.
+    fits = frozenset(NAMES)
+    shown: dict[frozenset[str], str] = {}
     try:
         for count, entry in enumerate(fs.listing(".", directory.fd)):
-            kind = _kind(entry.name, is_directory=entry.is_dir)
-            if kind:
-                shown.setdefault(kind, entry.name)
+            kinds = recognise(entry.name, partial(entry.is_dir, follow_symlinks=False))
+            if kinds and kinds not in shown:
+                shown[kinds] = entry.name
+                fits &= kinds
             if count > ENOUGH:
                 break
     except OSError as error:
         raise access_error(directory.path, "look into", error) from error
-    return _decide(directory.path, shown)
+    if not fits:
+        raise _mixture(directory.path, shown)
+    return _preferred(fits) if shown else "native"
 
 
-def _kind(name: str, is_directory: Any) -> str:
-    """Return the format that a name belongs to, or nothing."""
-    if len(name) == 25 or name == "queue.json":
-        return "native" if name == "queue.json" or (name.isascii() and name.isdigit()) else ""
-    if name in _NORMAL:
-        return "dirq-normal" if is_directory(follow_symlinks=False) else ""
-    if _DIRQ.fullmatch(name):
-        return "dirq" if is_directory(follow_symlinks=False) else ""
-    if _VSQS.fullmatch(name):
-        return "" if is_directory(follow_symlinks=False) else "vsqs"
-    return "native" if _NATIVE.fullmatch(name) and name[0].isdigit() else ""
+def recognise(name: str, is_directory: IsDirectory) -> frozenset[str]:
+    """Return the layouts in which a queue has such a name at its top; none if it is no sign of any.
+
+    The descriptions of other layouts are loaded only for names that the native one does not have for itself.
+    """
+    if len(name) == _ID_DIGITS and name.isascii() and name.isdigit():  # most names of most queues
+        return _NATIVE if name[0] != "0" and not is_directory() else frozenset()
+    native = _module("native")
+    kinds = native.recognise(name, is_directory)
+    if name[0] == "." or name in native.SOLE or (kinds and name.find(".") >= _ID_DIGITS):
+        return frozenset(kinds)
+    found = {kind for each in _DESCRIBED_IN for kind in _module(each).recognise(name, is_directory)}
+    return frozenset(found)
 
 
-def _decide(path: str, shown: dict[str, str]) -> str:
-    if "dirq" in shown:
-        # Both formats of dirq have such directories; only one has the other two beside them.
-        kind = "dirq-normal" if "dirq-normal" in shown else "dirq-simple"
-        shown.setdefault(kind, shown.pop("dirq"))
-    if "native" in shown:
-        shown.pop("vsqs", None)  # the native layout reads what VSQS programs put into its directory
-    if len(shown) > 1:
-        (one, first), (two, second) = sorted(shown.items())[:2]
-        raise LayoutError(
-            f"{path!r} is a mixture: {first!r} is of the layout {one}, {second!r} of {two}; "
-            f"move one of them elsewhere, or name the layout that is meant",
-            path=path,
-        )
-    return next(iter(shown), "native")
+def _preferred(fits: frozenset[str]) -> str:
+    """Return the layout that is meant where names fit several: native last, since it reads VSQS names too."""
+    return next((name for name in NAMES if name in fits and name != "native"), "native")
+
+
+def _mixture(path: str, shown: dict[frozenset[str], str]) -> LayoutError:
+    """Return the error for names of which no layout has all."""
+    pairs = ((a, b) for a in shown for b in shown if not a & b)
+    one, two = sorted(next(pairs), key=_preferred)
+    return LayoutError(
+        f"{path!r} is a mixture: {shown[one]!r} is of the layout {_preferred(one)}, {shown[two]!r} of "
+        f"{_preferred(two)}; move one of them elsewhere, or name the layout that is meant",
+        path=path,
+    )

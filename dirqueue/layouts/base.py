@@ -7,75 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar, cast
+from typing import BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
 
 from dirqueue.disk.directory import Directory
-from dirqueue.errors import LeaseLost, MessageNotFound, SettingsError, Unsupported
-from dirqueue.message import Entry, Failure, Message
+from dirqueue.errors import LeaseLost, SettingsError, Unsupported
+from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
 
-R = TypeVar("R")
 
+class Claim:
+    """One claimed message and the exact name that it is held by; a renewal changes `place` and `ends`."""
 
-#: How often a renewal may come between finding a file and opening it.
-RENAMED = 10
-
-
-class Held(Message[Any]):
-    """One claimed message: the exact name we hold it by. Who renews it changes it in place."""
-
-    __slots__ = ("attempts", "ends", "id", "leased", "place")
-    id: str
-    attempts: int
+    __slots__ = ("attempts", "data", "ends", "id", "leased", "place")
 
     def __init__(
-        self,
-        id: str,
-        place: str,
-        leased: int,
-        ends: int,
-        attempts: int,
-        data: bytes | None = None,
+        self, id: str, place: str, leased: int, ends: int, attempts: int, data: bytes | None = None
     ) -> None:
         self.id = id
+        #: Where it lies, in the layout's own terms; also the handle of the lease.
         self.place = place
         #: When it was claimed and when the lease ends, in microseconds since the epoch.
         self.leased = leased
         self.ends = ends
+        #: Deliveries so far, this one included.
         self.attempts = attempts
-        #: The body, read with the claim; None if it is too long for that. As it is, until `decode` says otherwise.
-        self._data = self._body = data
-
-    def fill(self, data: bytes) -> None:
-        """Take in the body, read after the claim."""
-        self._data = self._body = data
-
-    def decode(self) -> None:
-        """Decode the body by the codec; CodecError if that fails."""
-        self._body = None
-        self.body  # noqa: B018 - decoded here, or never
+        #: The body if it was read with the claim; if None, it is read from `place` when somebody asks for it.
+        self.data = data
 
     @property
     def token(self) -> str:
-        """Names this lease: what its name ends with, in every layout."""
+        """The name of this lease: the end of `place`, in every layout."""
         return self.place[max(self.place.rfind("."), self.place.rfind("@")) + 1 :]
-
-    @property
-    def entry(self) -> Entry:
-        return cast("Layout", self._source).entry(self)
-
-    def _at(self, look: Callable[[str], R]) -> R:
-        directory = cast("Layout", self._source).directory
-        if directory.fd < 0:
-            directory.need()
-        for _ in range(RENAMED):
-            place = self.place
-            try:
-                return look(place)
-            except MessageNotFound:
-                if place == self.place:  # else RACE: renewed between the two lines above
-                    raise
-        return look(self.place)
 
 
 class Purged(NamedTuple):
@@ -112,15 +74,24 @@ class Layout(Protocol):
     def count(self) -> int: ...
 
     # consumers: each ends in one change of an exact name; LeaseLost if it is not there
-    def claim(self, seconds: float) -> Held | None: ...
+    def claim(self, seconds: float) -> Claim | None: ...
     def wakes_in(self) -> float | None: ...
-    def ack(self, held: Held) -> None: ...
-    def renew(self, held: Held, seconds: float) -> None: ...
-    def retry(self, held: Held, delay: float, error: str | None) -> None: ...
-    def release(self, held: Held) -> None: ...
-    def bury(self, held: Held, reason: str) -> None: ...
-    def entry(self, held: Held) -> Entry: ...
-    def hold(self, handle: str) -> Held: ...
+
+    def watched(self) -> list[str]:
+        """Return the directories in the queue that producers may be putting to, by the last look."""
+        ...
+
+    def arrived(self, name: str) -> None:
+        """Take a hint from whoever waited: nothing was there, then this name came."""
+        ...
+
+    def ack(self, held: Claim) -> None: ...
+    def renew(self, held: Claim, seconds: float) -> None: ...
+    def retry(self, held: Claim, delay: float, error: str | None) -> None: ...
+    def release(self, held: Claim) -> None: ...
+    def bury(self, held: Claim, reason: str) -> None: ...
+    def entry(self, held: Claim) -> Entry: ...
+    def hold(self, handle: str) -> Claim: ...
 
     # lookers
     def check_id(self, id: object) -> str: ...
@@ -160,7 +131,7 @@ def bad_handle(handle: object) -> SettingsError:
     )
 
 
-def lost(held: Held, doing: str) -> LeaseLost:
+def lost(held: Claim, doing: str) -> LeaseLost:
     """Return the error for a lease that somebody else ended."""
     return LeaseLost(
         f"cannot {doing} {held.id}: the lease {held.token or held.place} was lost (it expired and was taken, "

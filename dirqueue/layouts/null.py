@@ -10,15 +10,22 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, ClassVar
 
 from dirqueue.disk import fs, identity
-from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.base import Claim, Purged, lost
+from dirqueue.layouts.description import Description, IsDirectory
 from dirqueue.layouts.native import names
-from dirqueue.layouts.peer import Foreign, moved_on
+from dirqueue.layouts.peer import Peer, moved_on
 from dirqueue.message import Entry
 
 _NOTHING = "nothing is kept"
+DESCRIPTIONS = (Description("null", "dirqueue.layouts.null", "Null"),)
 
 
-class Null(Foreign):
+def recognise(_name: str, _is_directory: IsDirectory) -> tuple[str, ...]:
+    """Return nothing: this layout leaves no names."""
+    return ()
+
+
+class Null(Peer):
     """A black hole."""
 
     name: ClassVar[str] = "null"
@@ -49,29 +56,29 @@ class Null(Foreign):
     def count(self) -> int:
         return 0
 
-    def claim(self, seconds_: float) -> Held | None:
+    def claim(self, seconds_: float) -> Claim | None:
         return None
 
     def wakes_in(self) -> float | None:
         return None
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Claim) -> None:
         raise lost(held, "ack")
 
-    def renew(self, held: Held, seconds_: float) -> None:
+    def renew(self, held: Claim, seconds_: float) -> None:
         raise lost(held, "renew")
 
-    def retry(self, held: Held, delay: float, error: str | None) -> None:
+    def retry(self, held: Claim, delay: float, error: str | None) -> None:
         raise lost(held, "retry")
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Claim) -> None:
         raise lost(held, "release")
 
-    def entry(self, held: Held) -> Entry:
+    def entry(self, held: Claim) -> Entry:
         return Entry(held.id, "leased", held.place, names.micros_of(held.id))
 
-    def hold(self, handle: str) -> Held:
-        raise lost(Held(str(handle)[:60], "", 0, 0, 1), "take over")
+    def hold(self, handle: str) -> Claim:
+        raise lost(Claim(str(handle)[:60], "", 0, 0, 1), "take over")
 
     def check_id(self, id: object) -> str:
         return names.check_id(id)

@@ -16,8 +16,9 @@ from typing import BinaryIO, ClassVar, Protocol, Self, cast
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Held, Layout, refuse
+from dirqueue.layouts.base import Claim, Layout, refuse
 from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
 
@@ -34,10 +35,14 @@ class Hint(Protocol):
 
     #: When the first of what is held back may be claimed, in microseconds; NEVER if nothing is.
     soonest: int
+    run: list[str]
+
+    def refresh(self) -> None:
+        """Look again before the next claim."""
 
 
-class Foreign:
-    """The part of a layout that says no, and the part that is alike in all of them."""
+class Peer:
+    """The part of a layout that refuses, and the part that is alike in all of them."""
 
     name: ClassVar[str]
     lacks: ClassVar[dict[str, str]]
@@ -48,16 +53,31 @@ class Foreign:
         self.directory = directory
         self.settings = settings
         self._lock = threading.RLock()  # a signal handler may put or get while we do
+        renew_in_child(self._renew_in_child)
         if settings.priorities:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
+
+    def _renew_in_child(self) -> None:
+        # What another thread of the parent was changing may be half done.
+        self._lock = threading.RLock()
+        cursor = getattr(self, "_cursor", None)
+        if cursor is not None:
+            cursor.run = []
+            cursor.refresh()
 
     def wakes_in(self) -> float | None:
         soonest = self._cursor.soonest
         if soonest == NEVER or self.directory.fd < 0:
             return None
         return max(0.0, (soonest - self.directory.clock.now()) / 1_000_000)
+
+    def watched(self) -> list[str]:
+        return []
+
+    def arrived(self, name: str) -> None:
+        pass
 
     def _self(self: Self) -> Layout:
         return cast("Layout", self)
@@ -71,7 +91,7 @@ class Foreign:
         """Put one after the other: what is put before an error stays put."""
         return [self.put(body) for body in bodies]
 
-    def bury(self, held: Held, reason: str) -> None:
+    def bury(self, held: Claim, reason: str) -> None:
         refuse(self._self(), "dead", "keep a dead message; ack it, or put it into another queue first")
 
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "claim": "claiming",
+    "claim": "claims",
     "drain": "jobs.drain",
     "fill": "jobs.fill",
     "purge": "jobs.purge",

@@ -1,8 +1,8 @@
 """Messages as rows: the columns that a read gives and that a write takes.
 
 Layer: edges.
-A schema of the user's own may leave columns out: without `value` no body is read, without `value` and `size` no file
-is touched at all. The pieces of a dirq-normal element are a column `pieces` (a map), or columns of their own names.
+A schema given by the user may leave columns out: without `value` no body is read, and without `value` and `size` no
+file is opened at all. The pieces of a dirq-normal element are a column `pieces` (a map), or columns of their own names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from pyspark.sql.types import (
 )
 
 from dirqueue.disk import fs
-from dirqueue.errors import CodecError, DirQueueError, MessageNotFound, SettingsError, access_error
+from dirqueue.errors import (
+    CodecError,
+    DirQueueError,
+    MessageNotFound,
+    QueueError,
+    SettingsError,
+    access_error,
+)
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.dirq.schema import KEY, LOCKED, read_table
 from dirqueue.layouts.native.amend import moved_on
@@ -65,7 +72,7 @@ PIECES_COLUMN = Column(
     (MapType(StringType(), BinaryType()), MapType(StringType(), StringType())),
     pa.map_(pa.string(), pa.binary()),
 )
-#: Columns of a read that are asked for by name only.
+#: Columns of a read that only a schema brings in.
 EXTRA: dict[str, Column] = {
     "error": Column((StringType(),), pa.string()),
     "token": Column((StringType(),), pa.string()),
@@ -80,7 +87,7 @@ PIECE_COLUMN = Column(PIECE, pa.binary())
 
 
 def read_schema(pieces: Sequence[str]) -> StructType:
-    """Return the columns of a read when the user names none: with the map of pieces, or a column for each."""
+    """Return the columns of a read without a schema: with the map of pieces, or a column for each piece."""
     fields = [StructField(name, column.spark[0]) for name, column in COLUMNS.items()]
     kinds = KNOWN | {name: PIECE_COLUMN for name in pieces if name not in KNOWN}
     fields += (StructField(name, kinds[name].spark[0]) for name in pieces if name not in COLUMNS)
@@ -88,7 +95,7 @@ def read_schema(pieces: Sequence[str]) -> StructType:
 
 
 def check_read(schema: StructType, *, pieces: bool = False) -> None:
-    """Refuse columns that no message has, and types that they have not."""
+    """Raise SettingsError for a column that no message has, or a type that the column cannot have."""
     for field in schema.fields:
         column = KNOWN.get(field.name)
         if column is None and pieces:
@@ -106,7 +113,7 @@ def check_read(schema: StructType, *, pieces: bool = False) -> None:
 
 
 def check_write(schema: StructType) -> None:
-    """Refuse columns that a put has no use for, and types that it cannot take."""
+    """Raise SettingsError for a column that put cannot use, or a type that it cannot take."""
     allowed: dict[str, tuple[tuple[type[DataType], ...], str]] = {
         "value": ((StringType, BinaryType), "a string or binary"),
         "priority": (_INTEGRAL, "a whole number"),
@@ -142,8 +149,8 @@ class Rows:
             (self._names.index(name), take) for name, take in _BY_NAME.items() if name in self._names
         ]
 
-    def batches(self, entries: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
-        """Read the messages; those that moved on meanwhile are left out."""
+    def batches(self, entries: Iterable[Entry], *, strict: bool = False) -> Iterator[pa.RecordBatch]:
+        """Read the messages; those that moved on meanwhile are left out, or an error if `strict`."""
         load = self._load_pieces if self._whole else self._load
         kept: list[Entry] = []
         bodies: list[Any] = []
@@ -153,6 +160,8 @@ class Rows:
                 try:
                     body = load(entry)
                 except MessageNotFound:
+                    if strict:
+                        raise gone(self._queue, f"1 message ({entry.id})") from None
                     continue
                 size += _length(body)
                 bodies.append(body)
@@ -206,20 +215,28 @@ class Rows:
                 columns[index] = [entry.until or None for entry in entries]
             elif name in self._pieces:
                 columns[index] = self._piece(name, self._schema.types[index], entries, bodies)
-        arrays = [self._array(each, values) for each, values in zip(self._schema, columns, strict=True)]
+        arrays = [
+            self._array(each, values, entries) for each, values in zip(self._schema, columns, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _array(self, field: pa.Field, values: list[Any]) -> pa.Array:
+    def _array(self, field: pa.Field, values: list[Any], entries: list[Entry]) -> pa.Array:
         try:
             return pa.array(values, field.type)
-        except pa.ArrowInvalid as error:
-            text = f"{self._queue!r} holds a {field.name} that is not text ({error}): read {field.name} as binary"
-            raise CodecError(text, message_id="") from None
+        except pa.ArrowInvalid:
+            ids = [
+                entry.id for entry, value in zip(entries, values, strict=True) if not _fits(value, field.type)
+            ]
+            raise CodecError(
+                f"the {field.name} of message {ids[0]} in {self._queue!r} is not UTF-8 text: read {field.name} as "
+                f"binary, e.g. schema('id string, {field.name} binary')",
+                message_id=ids[0],
+            ) from None
 
     def _piece(
         self, name: str, kind: pa.DataType, entries: list[Entry], bodies: list[dict[str, bytes]]
     ) -> list[Any]:
-        """Return one piece of each element, None where it has none; a table as pairs."""
+        """Return one piece of each element, None where it is missing; a table as pairs."""
         if not pa.types.is_map(kind):
             return [body.get(name) for body in bodies]
         found: list[Any] = []
@@ -250,7 +267,7 @@ class Rows:
 
 
 def files_of(layout: Layout, entry: Entry) -> list[str]:
-    """Return the names of the pieces of an element; none if it is gone."""
+    """Return the names of the pieces of an element; an empty list if it is gone."""
     try:
         found = fs.names_in(_element(entry), layout.directory.fd)
     except FileNotFoundError:
@@ -259,17 +276,36 @@ def files_of(layout: Layout, entry: Entry) -> list[str]:
 
 
 def _element(entry: Entry) -> str:
-    return entry.place.partition("@")[0]  # COMPAT: behind it is whose lock it was when listed
+    return entry.place.partition("@")[
+        0
+    ]  # COMPAT: what follows is the lock's owner at the time of the listing
 
 
 def _arrow(field: StructField) -> pa.DataType:
-    """Return what Arrow calls the type of a column."""
+    """Return the Arrow type of a column."""
     kind = KNOWN.get(field.name, PIECE_COLUMN).arrow
     if field.name in KNOWN and field.name != "value":
         return kind
     if isinstance(field.dataType, MapType):
         return pa.map_(pa.string(), pa.string())
     return pa.string() if isinstance(field.dataType, StringType) else kind
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def gone(queue: str, what: str) -> QueueError:
+    """Return the error for something that is missing in a lot, which nobody but its consumer may change."""
+    return QueueError(
+        f"{what} of {queue!r} disappeared after this query had claimed them: it was stopped for longer than "
+        f"claimTimeout, or somebody removed files. failOnDataLoss=false goes on without them",
+        path=queue,
+    )
 
 
 def _length(body: Any) -> int:
@@ -290,7 +326,9 @@ def bodies_of(batch: pa.RecordBatch) -> list[bytes]:
     """Return the bodies of an Arrow batch that is to be put."""
     column = batch.column("value")
     if column.null_count:
-        raise DirQueueError("column value holds a null: a message has a body; filter such rows out first")
+        raise DirQueueError(
+            "column value holds a null, but every message has a body: filter such rows out first"
+        )
     if not pa.types.is_large_binary(column.type) and not pa.types.is_binary(column.type):
         column = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
     bodies: list[bytes] = column.to_pylist()

@@ -1,4 +1,4 @@
-"""The queues that a Spark job names: options checked, paths found, layouts opened once for each process.
+"""What a Spark job names: its options, the paths of its queues, and each queue opened once for each process.
 
 Layer: edges.  Spark's workers live on between jobs, so an open queue is kept only while its directory is the same.
 """
@@ -10,16 +10,21 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from dirqueue.disk.directory import not_found
 from dirqueue.errors import SettingsError, Unsupported
-from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import Native
 from dirqueue.queue import Queue, check_path
 
-#: What Spark itself passes along.
+#: Options that Spark itself adds.
 SPARKS_OWN = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
+#: The property that every table of a catalog has.
+OWNER = "owner"
+NO_TABLES = (
+    "Spark does not pass the path of a CREATE TABLE to a source that is written in Python: use CREATE TEMPORARY VIEW "
+    "name USING dirqueue OPTIONS (path '...')"
+)
 READ = ("state", "numPartitions", "layout", "pieces")
 #: For claim(): which lot of which consumer to read.
 PINNED = "pinned"
@@ -39,7 +44,7 @@ _URL = re.compile(r"(file):/+|([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 
 def local(path: str | os.PathLike[str]) -> str:
-    """Return a path as the filesystem knows it, absolute; file:/ is forgiven, other schemes are not directories."""
+    """Return the absolute path of a directory, also of a file:/ URL; SettingsError for URLs of other schemes."""
     text = check_path(path)
     url = _URL.match(text)
     if url is None:
@@ -52,18 +57,19 @@ def local(path: str | os.PathLike[str]) -> str:
 
 
 class Options:
-    """The options of one read or write; every refusal names the option and what is allowed."""
+    """The options of one read or write; each error names the option and lists the allowed values."""
 
     def __init__(self, given: Mapping[str, str], allowed: tuple[str, ...]) -> None:
         self._given = {key.lower(): value for key, value in given.items()}
         known = {name.lower() for name in allowed}
+        if OWNER in self._given:
+            raise SettingsError(f"a queue cannot be a table of the catalog. {NO_TABLES}")
         for key in self._given:
             if key not in known and key not in SPARKS_OWN and key != PINNED and "." not in key:
-                text = f"dirqueue has no option {key!r} here; there are path, {', '.join(allowed)}"
-                raise SettingsError(text)
+                raise SettingsError(f"dirqueue has no option {key!r} here; it has path, {', '.join(allowed)}")
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return an option as it was given."""
+        """Return an option as given, or the default."""
         return self._given.get(name.lower(), default)
 
     def choice(self, name: str, *allowed: str) -> str:
@@ -74,14 +80,14 @@ class Options:
         return value
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return true or false."""
+        """Return an option that is true or false."""
         value = self._given.get(name.lower(), str(default)).lower()
         if value not in ("true", "false"):
             raise SettingsError(f"option {name} must be true or false, not {value!r:.60}")
         return value == "true"
 
     def whole(self, name: str, low: int = 1) -> int | None:
-        """Return a whole number of at least `low`; None if it was not given."""
+        """Return a whole number of at least `low`, or None if the option is not given."""
         value = self._given.get(name.lower())
         if value is None:
             return None
@@ -90,7 +96,7 @@ class Options:
         return int(value)
 
     def seconds(self, name: str, default: float) -> float:
-        """Return a duration."""
+        """Return a number of seconds above 0."""
         value = self._given.get(name.lower(), str(default))
         try:
             number = float(value)
@@ -101,7 +107,7 @@ class Options:
         return number
 
     def path(self) -> str:
-        """Return the one path of a write, a stream or a claim, absolute: executors have directories of their own."""
+        """Return the one path of a write, a stream or a claim; absolute, as executors run in other directories."""
         paths = self._paths()
         if len(paths) != 1:
             raise SettingsError(f"give the path of one queue, not {len(paths)}: {paths!r:.80}")
@@ -112,11 +118,13 @@ class Options:
             return [str(path) for path in json.loads(several)]
         path = self._given.get("path")
         if not path:
-            raise SettingsError("no path: give the directory of a queue, as in load('spool/orders')")
+            raise SettingsError(
+                f"no path: give the directory of a queue, as in load('spool/orders'). {NO_TABLES}"
+            )
         return [path]
 
     def queues(self) -> list[str]:
-        """Return the directories of a read: as given, or those that a pattern like spool/* finds."""
+        """Return the directories of a read: as given, or those that match a pattern such as spool/*."""
         found: list[str] = []
         for path in self._paths():
             text = local(path)
@@ -130,42 +138,35 @@ class Options:
         return list(dict.fromkeys(found))
 
 
-class Opened(NamedTuple):
-    """A queue and the half of it that Spark speaks to."""
-
-    queue: Queue[bytes]
-    layout: Layout
-
-    @property
-    def native(self) -> Native:
-        """The layout, if it can pin and take batches."""
-        if self.layout.name != "native":
-            raise Unsupported(
-                f"{self.queue.path!r} is in the {self.layout.name} layout, which Spark can only read as a batch: "
-                f"streams, claims and writes need the native layout",
-                path=self.queue.path,
-                capability="batch",
-            )
-        return cast("Native", self.layout)
+_open: dict[tuple[str, str], tuple[tuple[int, int], Queue[bytes]]] = {}
 
 
-_opened: dict[tuple[str, str], tuple[tuple[int, int], Opened]] = {}
-
-
-def open_queue(path: str, *, create: bool = False, **settings: Any) -> Opened:
-    """Return the queue at a path, opened once for each process; QueueNotFound if it must be there and is not."""
+def open_queue(path: str, *, create: bool = False, **settings: Any) -> Queue[bytes]:
+    """Return the queue at a path, opened once for each process; QueueNotFound unless it exists or `create` is set."""
     key = (path, repr(settings))
-    known = _opened.get(key)
+    known = _open.get(key)
     if known is not None and known[0] == _identity(path):
         return known[1]
-    queue = Queue(path, create=create, **settings)
-    opened = Opened(queue, queue.layout)
+    queue: Queue[bytes] = Queue(path, create=create, **settings)
     if create:
-        opened.layout.directory.make()
+        queue.layout.directory.make()
     identity = _identity(path)
     if identity is not None:
-        _opened[key] = (identity, opened)
-    return opened
+        _open[key] = (identity, queue)
+    return queue
+
+
+def open_native(path: str, *, create: bool = False, **settings: Any) -> Native:
+    """Return the layout of the queue at a path; Unsupported if it cannot pin messages and take batches."""
+    layout = open_queue(path, create=create, **settings).layout
+    if layout.name != "native":
+        raise Unsupported(
+            f"{path!r} is in the {layout.name} layout, which Spark can only read as a batch: streams, claims and "
+            f"writes need the native layout",
+            path=path,
+            capability="batch",
+        )
+    return cast("Native", layout)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """A queue as the sink of a stream: each batch of each query is written once.
 
-Layer: edges.  Touches: batches (see layouts/native/batch.py).
+Layer: edges.  Touches: batches (see layouts/native/staged.py).
 Spark makes one writer object for the tasks of a batch and another for its commit, so that everything the commit has
 to know travels in the tasks' messages; what failed tasks cannot tell an abort finds by name, as staging directories
 are named after the checkpoint. The identity is (query, batch): a batch that Spark runs again after a crash is the same.
@@ -22,7 +22,7 @@ from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import DirQueueError
 from dirqueue.layouts.native import names, staged
 from dirqueue.spark.columns import check_write
-from dirqueue.spark.options import SINK, Options, open_queue
+from dirqueue.spark.options import SINK, Options, open_native
 from dirqueue.spark.write import (
     Written,
     abort_parts,
@@ -42,7 +42,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         check_write(schema)
         self._queue = options.path()
         self._settings = sync_setting(options)
-        native = open_queue(self._queue, create=True, **self._settings).native
+        native = open_native(self._queue, create=True, **self._settings)
         self._ours = _prefix(options.text("checkpointLocation"))
         # NFS: a name of its own for each batch, so that no host believes it gone because the last one went.
         staging = self._ours and f"{self._ours}{random.randrange(10**UNIQUE_DIGITS):0{UNIQUE_DIGITS}d}"  # noqa: S311

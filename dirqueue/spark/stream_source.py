@@ -2,15 +2,16 @@
 
 Layer: edges.  Touches: pins (see layouts/native/pins.py).
 Invariant: a lot is sealed before its number is in Spark's log and is removed after Spark has finished it, so a
-restart reads exactly the same messages. The first offset only makes the consumer known: what is pinned is always
-pinned under a name that a checkpoint knows.
-Crash: lots go on where they were; a checkpoint that never comes back loses its lots to purge after claimTimeout.
+restart reads exactly the same messages. The offset holds how many they are, so that missing files are noticed.
+Crash: a restart goes on with the lots that are there; those of a checkpoint that never comes back return to the queue
+after claimTimeout. Before the first offset is in Spark's log the consumer is provisional (see consumer.py).
+Limit: nobody can fence a sink. A driver that is stopped for longer than claimTimeout may write a batch whose messages
+went back to the queue meanwhile; it fails at its next step, but that batch is delivered twice.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 import uuid
 import warnings
@@ -26,19 +27,20 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from dirqueue.errors import DirQueueError, LeaseLost, QueueError
+from dirqueue.errors import LeaseLost, QueueError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import Supply, claimable
-from dirqueue.spark.columns import Rows, check_read
-from dirqueue.spark.options import SOURCE, Options, open_queue
-from dirqueue.spark.read import Lot, share
+from dirqueue.spark.columns import Rows, check_read, gone
+from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
+from dirqueue.spark.options import SOURCE, Options, open_native, open_queue
+from dirqueue.spark.partitions import Lot, count_pinned, share
 
-#: A checkpoint that does not come back for so long is given up: longer than any holiday of a cron job.
+#: A checkpoint that is away for this long is given up: longer than any holiday of a cron job.
 CLAIM_TIMEOUT = 30 * 86400.0
-#: After finding nothing, wait this long, or this many times what looking took, before looking again.
-LOOK_SECONDS = 0.1
-LOOK_TIMES = 20
+#: After finding nothing, wait this long, or this many times as long as the listing took, before the next one.
+IDLE_SECONDS = 0.1
+IDLE_TIMES = 20
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,9 +59,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._timeout = options.seconds("claimTimeout", CLAIM_TIMEOUT)
         #: What there was when an AvailableNow run began; None for other triggers.
         self._supply: Supply | None = None
-        self._look_at = 0.0
+        self._idle_until = 0.0
         self._backlog: tuple[float, dict[str, Any]] = (0.0, {})
-        self._beating: str | None = None
+        self._consumer: Consumer | None = None
+        self._provisional = False
         self._lot = 0
 
     # --- offsets -------------------------------------------------------------------------------------------
@@ -72,20 +75,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         native = self._native()
+        release_abandoned(native.directory, native.settings)
         self._supply = claimable(native.directory, native.settings)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         native = self._native()
-        if "consumer" not in start:
-            consumer = f"stream-{uuid.uuid4().hex}"
-            self._live(self._register(native, consumer))
-            return {"lot": start["lot"], "consumer": consumer, "queue": self._queue}
-        mine = self._pins(native, start)
         lot = self._lot = int(start["lot"])
+        mine = self._resume(native, start).pins if "consumer" in start else self._begin(native).pins
         mine.ack_through(lot, keep=self._keep)
         if lot + 1 in mine.lots():
-            return start | {"lot": lot + 1}  # CRASH: sealed, but never logged
-        if time.monotonic() < self._look_at:
+            # CRASH: sealed, but never logged.
+            return self._offset(mine, lot + 1, count_pinned(native.directory, mine.parts(lot + 1)))
+        if time.monotonic() < self._idle_until:
             return start
         began = time.monotonic()
         if mine.give_back(f"{lot + 1}.new") and self._supply is not None:
@@ -93,77 +94,79 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._supply = claimable(native.directory, native.settings)
         supply = self._supply or claimable(native.directory, native.settings)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
-        if mine.pin(lot + 1, supply, wanted, pieces=self._pieces):
-            return start | {"lot": lot + 1}
+        if count := mine.pin(lot + 1, supply, wanted, pieces=self._pieces):
+            return self._offset(mine, lot + 1, count)
         took = time.monotonic() - began
-        self._look_at = time.monotonic() + max(LOOK_SECONDS, LOOK_TIMES * took)
+        self._idle_until = time.monotonic() + max(IDLE_SECONDS, IDLE_TIMES * took)
         return start
 
+    def _offset(self, mine: Pins, lot: int, messages: int) -> dict[str, Any]:
+        return {"lot": lot, "consumer": mine.consumer, "queue": self._queue, "messages": messages}
+
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the backlog, shown in `lastProgress`; counted anew when counting has become cheap against time."""
-        fresh_until, told = self._backlog
+        """Return the backlog, shown in `lastProgress`. COST: counting takes at most a twentieth of the time."""
+        fresh_until, backlog = self._backlog
         began = time.monotonic()
         if began >= fresh_until:
-            stats = open_queue(self._queue).queue.stats()
+            stats = open_queue(self._queue).stats()
             oldest = stats.oldest_ready.timestamp() if stats.oldest_ready else None
-            told = {
+            backlog = {
                 "ready": stats.ready,
                 "delayed": stats.delayed,
                 "leased": stats.leased,
                 "oldest_s": round(max(0.0, time.time() - oldest), 3) if oldest else 0,
             }
             took = time.monotonic() - began
-            self._backlog = (time.monotonic() + max(LOOK_SECONDS, LOOK_TIMES * took), told)
-        return told | {"lot": self._lot}
+            self._backlog = (time.monotonic() + max(IDLE_SECONDS, IDLE_TIMES * took), backlog)
+        return backlog | {"lot": self._lot}
 
     def commit(self, end: dict[str, Any]) -> None:
-        # Called for a batch when the next one is logged, and never for the last of an AvailableNow run: the same
-        # is done in latestOffset.
+        # Called for a batch when the next one is logged, and never for the last of an AvailableNow run: that one is
+        # acknowledged in latestOffset.
         if "consumer" in end:
-            self._pins(self._native(), end).ack_through(int(end["lot"]), keep=self._keep)
+            self._resume(self._native(), end).pins.ack_through(int(end["lot"]), keep=self._keep)
 
     # --- the consumer --------------------------------------------------------------------------------------
 
     def _native(self) -> Native:
-        return open_queue(self._queue).native
+        return open_native(self._queue)
 
-    def _register(self, native: Native, consumer: str) -> Pins:
-        about = {"host": os.uname().nodename, "pid": os.getpid(), "kind": "stream"}
-        mine = Pins(native.directory, native.settings, consumer)
-        mine.register(self._timeout, keep=self._keep, **about)
-        return mine
+    def _begin(self, native: Native) -> Consumer:
+        """Return a consumer for a checkpoint that has none yet."""
+        if self._consumer is not None and self._consumer.check():
+            return self._consumer
+        release_abandoned(native.directory, native.settings)
+        return self._register(native, f"stream-{uuid.uuid4().hex}", provisional=True)
 
-    def _pins(self, native: Native, offset: dict[str, Any]) -> Pins:
-        """Return the lots that a checkpoint speaks of, and keep them from being given up."""
-        consumer = str(offset["consumer"])
-        mine = Pins(native.directory, native.settings, consumer)
-        if self._beating == consumer:
-            return mine
-        if not mine.known():
+    def _resume(self, native: Native, offset: dict[str, Any]) -> Consumer:
+        """Return the consumer that a checkpoint names; QueueError if its messages went back to the queue."""
+        name = str(offset["consumer"])
+        consumer = self._consumer
+        if consumer is not None and consumer.name == name:
+            if consumer.check():
+                return consumer
             self._lost(
-                f"the checkpoint is of consumer {consumer} of the queue {offset.get('queue')!r}, which is unknown in "
+                f"this query was stopped for longer than claimTimeout ({self._timeout:g} s), and the messages of lot "
+                f"{offset['lot']} of {self._queue!r} went back to the queue: they will be delivered again, also if "
+                f"this query has written them. failOnDataLoss=false goes on"
+            )
+        elif not Pins(native.directory, native.settings, name).known():
+            self._lost(
+                f"the checkpoint is of consumer {name} of the queue {offset.get('queue')!r}, which is unknown in "
                 f"{self._queue!r}: the checkpoint belongs to another queue, or it was away for longer than "
                 f"claimTimeout and its messages went back to the queue. Use the right checkpoint or a new one, or "
                 f"failOnDataLoss=false to go on"
             )
-            self._register(native, consumer)
-        return self._live(mine)
+        return self._register(native, name)
 
-    def _live(self, mine: Pins) -> Pins:
-        """Give signs of life from now on; Spark ends the process with the query."""
-        self._beating = mine.consumer
-        threading.Thread(target=self._beat, args=(mine,), name="dirqueue-pins", daemon=True).start()
-        return mine
-
-    def _beat(self, mine: Pins) -> None:
-        while True:
-            try:
-                mine.beat()
-            except LeaseLost:
-                return  # whoever reads or acknowledges next will be told
-            except DirQueueError:
-                pass  # a dead server; there is time to try again
-            time.sleep(min(self._timeout / 4, 60.0))
+    def _register(self, native: Native, name: str, *, provisional: bool = False) -> Consumer:
+        consumer = self._consumer
+        if consumer is None or consumer.name != name:
+            consumer = self._consumer = Consumer(native, name, "stream")
+        timeout = min(self._timeout, TIMEOUT) if provisional else self._timeout
+        consumer.register(timeout, keep=self._keep, provisional=provisional)
+        self._provisional = provisional
+        return consumer
 
     def _lost(self, text: str) -> None:
         if self._fail:
@@ -173,19 +176,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- data ----------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if "consumer" not in end or int(end["lot"]) <= int(start["lot"]):
+            return [InputPartition(None)]
+        native = self._native()
+        mine = self._resume(native, end)
+        if self._provisional:
+            self._register(native, mine.name)  # Spark logs an offset before it asks for partitions
         found: list[InputPartition] = []
-        if "consumer" in end and int(end["lot"]) > int(start["lot"]):
-            mine = self._pins(self._native(), end)
-            for lot in range(int(start["lot"]) + 1, int(end["lot"]) + 1):
-                try:
-                    parts = mine.parts(lot)
-                except LeaseLost as error:
-                    self._lost(f"lot {lot} of the checkpoint is gone: {error}. failOnDataLoss=false goes on")
-                    continue
-                found += (Lot(self._queue, mine.consumer, some) for some in share(parts, self._pieces))
+        for lot in range(int(start["lot"]) + 1, int(end["lot"]) + 1):
+            try:
+                parts = mine.pins.parts(lot)
+            except LeaseLost as error:
+                self._lost(f"lot {lot} of the checkpoint is gone: {error}. failOnDataLoss=false goes on")
+                continue
+            if lot == int(end["lot"]):
+                self._check_count(native, parts, end)
+            found += (Lot(self._queue, mine.name, some) for some in share(parts, self._pieces))
         return found or [InputPartition(None)]
+
+    def _check_count(self, native: Native, parts: Sequence[str], end: dict[str, Any]) -> None:
+        """Report files that somebody removed from a sealed lot."""
+        missing = int(end.get("messages", 0)) - count_pinned(native.directory, parts)
+        if missing > 0:
+            self._lost(str(gone(self._queue, f"{missing} of {end['messages']} messages of lot {end['lot']}")))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, Lot):
-            queue, opened, entries = partition.open()
-            yield from Rows(self._schema, opened.layout, queue).batches(entries)
+            queue, layout, entries = partition.open()
+            yield from Rows(self._schema, layout, queue).batches(entries, strict=self._fail)

@@ -1,8 +1,8 @@
-"""Executors as workers: each task claims messages, works on them and acknowledges, one by one.
+"""Executors as workers: each task claims messages, handles and acknowledges them, one by one.
 
 Layer: edges.
-At least once, as with every worker: Spark's own retries and copies of tasks are harmless, they are workers like the
-others and claim other messages.
+At least once, as with every worker: retries and speculative copies of tasks are workers like the others and claim other
+messages.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dirqueue.errors import Empty, LeaseLost, SettingsError
 from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.spark.options import local
+from dirqueue.worker.outcome import check_handler, check_result
 
 Handler = Callable[[Message[Any]], Any]
 SCHEMA = "worker string, done long, failed long, lost long, first_error string"
@@ -26,16 +27,16 @@ SCHEMA = "worker string, done long, failed long, lost long, first_error string"
 
 @dataclass(frozen=True)
 class Worked:
-    """What the workers did, together."""
+    """What all workers did together."""
 
     workers: int
     #: Handled and acknowledged.
     done: int
-    #: The handler raised: the message will be tried again, or is dead.
+    #: The handler raised: the message is tried again later, or is dead.
     failed: int
-    #: The lease ran out while the handler ran; somebody else has the message.
+    #: The lease ran out while the handler ran; another consumer may have the message.
     lost: int
-    #: What the first handler that failed said.
+    #: The error of the first handler that failed.
     first_error: str | None
 
 
@@ -57,12 +58,13 @@ def work(
         queue: The path, the same on every host.
         handler: Called with each message. Returning acknowledges it; an exception gives it back to be tried again,
             and dirqueue.Retry, Reject and Release steer that.
-        spark: The session, if `over` is a number and it is not the active one.
+        spark: The session, if `over` is a number; the active one if None.
         timeout: Seconds a worker waits for another message before it ends.
-        limit: At most so many messages for each worker.
+        limit: The most messages for each worker.
         lease: Seconds to hold a message; renewed while the handler runs.
         codec: bytes, text or json.
     """
+    check_handler(handler)
     path = local(queue)
     Queue(path, create=False, codec=codec).close()
 
@@ -116,7 +118,7 @@ def _worker(
             break
         try:
             with held as message:
-                handler(message)
+                check_result(handler(message))
         except LeaseLost:
             lost += 1
         except Exception as error:  # noqa: BLE001 - the handler's, kept beside the message by the lease

@@ -1,6 +1,6 @@
 """Writing a table to a queue: executors write parts, one rename shows all of it.
 
-Layer: edges.  Touches: batches (see layouts/native/batch.py).
+Layer: edges.  Touches: batches (see layouts/native/staged.py).
 Invariant: abort never undoes a commit point: Spark calls it even after a commit that raised.
 Crash: see staged.py; a task attempt that dies leaves a part that nobody names, and the commit removes it.
 """
@@ -15,11 +15,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from dirqueue.errors import Full, QueueNotFound, SettingsError
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import Native, staged
 from dirqueue.queue import too_large
+from dirqueue.renewer import RENEWER
 from dirqueue.settings import MAX_PRIORITY, Settings, check_seconds
 from dirqueue.spark.columns import bodies_of, check_write
-from dirqueue.spark.options import WRITE, Options, open_queue
+from dirqueue.spark.options import WRITE, Options, open_native, open_queue
 
 
 @dataclass
@@ -34,8 +35,10 @@ class Written(WriterCommitMessage):
 
 def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterator[Any]) -> Written:
     """Write the rows of one task attempt; all of it goes again if it fails."""
-    native = open_queue(queue, **settings).native
+    native = open_native(queue, **settings)
     writer = staged.Writer(native.directory, native.settings, staging)
+    alive = _Staging(native, staging)
+    RENEWER.watch(alive, native.settings.stale / 4)
     try:
         for each in rows:
             _write_rows(writer, native.settings, each)
@@ -43,7 +46,20 @@ def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterat
     except BaseException:
         writer.discard()
         raise
+    finally:
+        RENEWER.forget(alive)
     return Written(staging, parts, writer.count)
+
+
+class _Staging:
+    """The staging directory of a job, kept from becoming stale while a task waits for its next row."""
+
+    def __init__(self, native: Native, staging: str) -> None:
+        self._native = native
+        self._name = staging
+
+    def renew(self) -> None:
+        staged.touch(self._native.directory, self._name)
 
 
 def _write_rows(writer: staged.Writer, settings: Settings, rows: Any) -> None:
@@ -92,7 +108,7 @@ def commit_parts(
 ) -> None:
     """Show what the winning attempts wrote."""
     written = [message for message in messages if message is not None]
-    native = open_queue(queue, **settings).native
+    native = open_native(queue, **settings)
     parts = [part for message in written for part in message.parts]
     total = sum(message.count for message in written)
     limit = native.settings.max_messages
@@ -126,7 +142,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._queue = options.path()
         self._settings = sync_setting(options)
         self._identity = _identity(options)
-        native = open_queue(self._queue, create=True, **self._settings).native
+        native = open_native(self._queue, create=True, **self._settings)
         self._staging = staged.begin(native.directory)
 
     def write(self, iterator: Iterator[Any]) -> Written:

@@ -1,8 +1,8 @@
-"""Counting what happens in a queue while it happens, as the kernel tells it.
+"""Counting the puts, acks and failures of a queue as they happen, from the kernel's events.
 
-Layer: mechanisms.  Touches: nothing; listens with inotify, where the extra is installed and the filesystem is local.
-A look every second misses what came and went in between; the kernel does not. When it had more to tell than it keeps,
-when a batch came and went unseen, or when there are too many directories to listen to, the count says so and nothing is
+Layer: tools.  Touches: nothing; uses inotify, where the extra is installed and the filesystem is local.
+Readings once a second miss what came and went in between; the kernel does not. When its queue of events overflows,
+when a batch came and went unseen, or when there are too many directories to watch, there is no count: nothing is
 guessed. Of a batch that was begun before it was seen, what was left is counted.
 """
 
@@ -21,14 +21,14 @@ WATCHES = 512
 
 
 class Counts(NamedTuple):
-    """What happened since the last time it was asked."""
+    """What happened since the last call."""
 
     put: int
     ack: int
     error: int
 
 
-class Flow:
+class Activity:
     """The events of one queue."""
 
     def __init__(self, layout: Layout, inotify: Any, flags: Any) -> None:
@@ -51,11 +51,11 @@ class Flow:
         self._missed = False
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop watching."""
         self._inotify.close()
 
     def begin(self) -> None:
-        """Listen to the queue and to what is in it now; what is there already is not counted."""
+        """Watch the queue and the directories in it; what is there already is not counted."""
         self._watch("")
         for prefix in ("", DEAD, DONE):
             for name in self._directories(prefix):
@@ -76,7 +76,7 @@ class Flow:
             self._missed = True
             return
         try:
-            # By way of the descriptor: a queue that was renamed is the same queue.
+            # By its descriptor: a queue that was renamed is the same queue.
             watch = self._inotify.add_watch(
                 f"/proc/self/fd/{self._layout.directory.fd}/{prefix}", self._wanted
             )
@@ -94,13 +94,13 @@ class Flow:
             elif event.mask & self._flags.IGNORED:
                 self._prefixes.pop(event.wd, None)
             elif event.wd in self._prefixes:
-                self._take(event, self._prefixes[event.wd], moved)
-        told = None if self._missed else Counts(self._put, self._ack, self._error)
+                self._count(event, self._prefixes[event.wd], moved)
+        counts = None if self._missed else Counts(self._put, self._ack, self._error)
         self._put = self._ack = self._error = 0
         self._missed = len(self._prefixes) >= WATCHES
-        return told
+        return counts
 
-    def _take(self, event: Any, prefix: str, moved: dict[int, tuple[str, Name | None]]) -> None:
+    def _count(self, event: Any, prefix: str, moved: dict[int, tuple[str, Name | None]]) -> None:
         flags, name = self._flags, names.parse(event.name)
         if event.mask & flags.MOVED_FROM:
             moved[event.cookie] = prefix, name
@@ -135,7 +135,7 @@ class Flow:
             self._put += 1
 
     def _directory(self, prefix: str, text: str, name: Name | None) -> None:
-        """A directory appeared: listen to it, then count what is in it already."""
+        """Watch a directory that appeared, then count what is in it already."""
         if not prefix and text in (DEAD, DONE):
             self._watch(text + "/")
             inside = len(self._messages(text))
@@ -162,15 +162,13 @@ class Flow:
                     found |= self._messages(f"{folder}/{name.text}", depth - 1)
                 elif name.kind in (READY, DELAYED, LEASED):
                     found.add(name.id)
-        except (FileNotFoundError, NotADirectoryError):
-            self._missed = (
-                True  # RACE: emptied and removed before we could look: nobody knows how many that were
-            )
+        except OSError:
+            self._missed = True  # RACE: emptied and removed before it was listed; or it may not be listed
         return found
 
 
-def listen(layout: Layout) -> Flow | None:
-    """Return the events of a queue from now on; None where the kernel cannot tell."""
+def watch(layout: Layout) -> Activity | None:
+    """Return the events of a queue from now on; None where the kernel reports none."""
     directory = layout.directory
     if layout.name != "native" or not directory.find() or directory.mount.inotify_is_silent:
         return None
@@ -179,12 +177,12 @@ def listen(layout: Layout) -> Flow | None:
     except ImportError:
         return None
     try:
-        flow = Flow(layout, INotify(nonblocking=True), flags)
+        activity = Activity(layout, INotify(nonblocking=True), flags)
     except OSError:
-        return None  # out of instances: looks are enough
+        return None  # out of instances: readings are enough
     try:
-        flow.begin()
+        activity.begin()
     except OSError:
-        flow.close()
+        activity.close()
         return None
-    return flow
+    return activity

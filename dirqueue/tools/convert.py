@@ -1,11 +1,6 @@
 """Moving a queue from one layout to another, in place.
 
-    PATH                        the queue; in the old layout until the last step, in the new one after it
-    PATH.converting/queue/      the new queue, being filled
-    PATH.converting/moving/     the one message that is between the two
-    PATH.converting/old/        the emptied old queue, for a moment
-
-Layer: conveniences.  Touches: these, and the queue itself through its own claims and acks.
+Layer: tools.  Touches: the names in `conversion`, and the queue itself through its own claims and acks.
 Invariant: each message is in the old queue, in moving/ or in the new queue, whatever happens; what lies in moving/
 counts only if the old queue has it no more and the new queue has it not yet.
 Crash: run it again; it goes on where it was.
@@ -25,11 +20,11 @@ from dirqueue.errors import DirQueueError, Empty, QueueError, QueueNotFound, Uns
 from dirqueue.lease import Lease
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
+from dirqueue.tools import conversion
+from dirqueue.tools.conversion import FROM
 
 #: How long one message may be on its way; after a crash its lease holds the conversion up for so long.
 LEASE = 60.0
-#: Says in PATH.converting what the old layout was.
-FROM = "from"
 #: What of an emptied queue may be removed with it.
 FURNITURE = (".ballast", ".purge.lock", "queue.json", FROM, FROM + ".new")
 #: And what a process that died left there: never a message that was accepted.
@@ -74,10 +69,10 @@ class _Conversion:
         self, path: str, layout: str, settings: dict[str, Any], progress: Callable[[], None]
     ) -> None:
         self.path = path
-        self.work = path + ".converting"
-        self.target_path = os.path.join(self.work, "queue")
-        self.moving = os.path.join(self.work, "moving")
-        self.old = os.path.join(self.work, "old")
+        self.work = path + conversion.SUFFIX
+        self.target_path = os.path.join(self.work, conversion.TARGET)
+        self.moving = os.path.join(self.work, conversion.MOVING)
+        self.old = os.path.join(self.work, conversion.OLD)
         self.layout = layout
         self.settings = settings
         self.progress = progress
@@ -99,7 +94,8 @@ class _Conversion:
             if self._there(self.target_path):
                 fs.rename(self.target_path, self.path)
                 fs.sync_directory(os.path.dirname(self.path), -1)
-            return Converted(self.moved, self._sweep())
+            left = self._sweep()
+            return Converted(self.moved, left)
         except OSError as error:
             if isinstance(error, DirQueueError):
                 raise
@@ -156,6 +152,9 @@ class _Conversion:
             fs.replace_file(os.path.join(self.work, FROM), source.layout.name.encode(), -1, sync=True)
 
     def _new(self, path: str) -> Queue[bytes]:
+        """Make or open the new queue; one that an interrupted run made keeps its settings if none are given."""
+        if not self.settings and self._there(path):
+            return Queue(path, layout=self.layout)
         return Queue.create(path, layout=self.layout, **self.settings)
 
     def _drain(self, source: Queue[bytes], target: Queue[bytes], deadline: float) -> None:
@@ -181,6 +180,7 @@ class _Conversion:
             fs.discard(copy, -1)
             fs.copy_out(stream, copy)
         fs.chmod(copy, fs.FILE_MODE & ~_umask())
+        _flush(copy)
         fs.sync_directory(self.moving, -1)
         lease.ack()
         target.put_path(copy)
@@ -235,6 +235,14 @@ def _remove(path: str) -> None:
         elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):
             fs.discard(inner, -1)
     fs.remove_directory(path, -1)
+
+
+def _flush(path: str) -> None:
+    fd = fs.open(path, fs.READ)
+    try:
+        fs.fsync(fd)
+    finally:
+        fs.close(fd)
 
 
 def _holds(target: Queue[bytes], copy: os.stat_result) -> bool:

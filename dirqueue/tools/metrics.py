@@ -1,7 +1,7 @@
 """Queues as Prometheus metrics: the text format, written without any package.
 
-Layer: conveniences.  Touches: nothing, except `write`, which replaces one file.
-Every number is a gauge read from the directory at that moment: nothing is kept, so nothing can go wrong or be reset.
+Layer: tools.  Touches: nothing, except `write`, which replaces one file.
+Every number is a gauge read from the directory at that moment: nothing is remembered, so nothing can be reset.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dirqueue import states
 from dirqueue.disk import fs
-from dirqueue.errors import DirQueueError, access_error
+from dirqueue.errors import access_error
 from dirqueue.queue import Queue
 from dirqueue.stats import Stats
 from dirqueue.tools import discover
@@ -33,16 +33,18 @@ class Family(NamedTuple):
 
 
 def measure(paths: Iterable[str]) -> list[Family]:
-    """Count each queue; one that cannot be read is said to be down and keeps no other from being counted."""
+    """Count each queue. One that cannot be read, for whatever reason, is down; the others are counted."""
     counts: list[tuple[str, Stats | None, float]] = []
     for path in paths:
         began = time.monotonic()
         try:
             with Queue(path, create=False) as queue:
                 stats: Stats | None = queue.stats()
-        except (DirQueueError, OSError):
+        except Exception:  # noqa: BLE001 - a scraper gets the others
             stats = None
-        counts.append((path, stats, time.monotonic() - began))
+        # A path need not be UTF-8, and a label must be: other bytes are written \xHH.
+        label = os.fsencode(path).decode("utf-8", "backslashreplace")
+        counts.append((label, stats, time.monotonic() - began))
     return [*_families(counts)]
 
 
@@ -100,15 +102,13 @@ def text(families: Iterable[Family]) -> str:
     for family in families:
         lines += [f"# HELP {family.name} {_escaped(family.help)}", f"# TYPE {family.name} gauge"]
         for labels, value in family.samples:
-            told = ",".join(f'{name}="{_escaped(each, quote=True)}"' for name, each in labels.items())
-            lines.append(f"{family.name}{{{told}}} {value:.15g}")
+            pairs = ",".join(f'{name}="{_escaped(each, quote=True)}"' for name, each in labels.items())
+            lines.append(f"{family.name}{{{pairs}}} {value:.15g}")
     return "\n".join(lines) + "\n"
 
 
 def _escaped(value: str, *, quote: bool = False) -> str:
     value = value.replace("\\", "\\\\").replace("\n", "\\n")
-    # A path need not be UTF-8; a metric must be.
-    value = value.encode("utf-8", "backslashreplace").decode()
     return value.replace('"', '\\"') if quote else value
 
 

@@ -1,8 +1,8 @@
-"""Looking at queues again and again: what is there, and what changed since the last look.
+"""Reading queues again and again: what is there, and what changed since the last reading.
 
-Layer: conveniences.  Touches: nothing; keeps nothing but the last look and a short series in memory.
-Rates are what the kernel reported between two looks (`activity.py`). Where it cannot, they are differences between the
-looks: what came and went in between is not seen, so on a fast queue they are lower bounds, and of a queue that is
+Layer: tools.  Touches: nothing; keeps nothing but the last reading and a short series in memory.
+Rates are what the kernel reported between two readings (`activity.py`). Where it cannot, they are differences between
+them: what came and went in between is not seen, so on a fast queue they are lower bounds, and of a queue that is
 too deep to be read whole only the depth is known, as an estimate.
 """
 
@@ -16,25 +16,24 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from dirqueue import states
-from dirqueue.errors import DirQueueError
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
 from dirqueue.sample import LIMIT, Sample, take
 from dirqueue.stats import Stats
 from dirqueue.tools import discover
-from dirqueue.tools.activity import Flow, listen
+from dirqueue.tools.activity import Activity, watch
 
-#: Looks that a series remembers.
+#: Readings in a series.
 SERIES = 120
-#: Names that all queues of one look share, and the fewest for one queue.
+#: Names that all queues of one reading share, and the fewest for one queue.
 SHARED_LIMIT = 60_000
 FEWEST = 2_000
-#: Queues that the kernel is listened to for: a user has 128 such ears.
-LISTENERS = 32
+#: Most queues watched with inotify; the default limit is 128 instances per user.
+WATCHED = 32
 
 
 class Rates(NamedTuple):
-    """Messages per second since the last look; None where nothing is known."""
+    """Messages per second since the last reading; None where nothing is known."""
 
     put: float | None = None
     ack: float | None = None
@@ -42,7 +41,7 @@ class Rates(NamedTuple):
     error: float | None = None
 
 
-class Look(NamedTuple):
+class Reading(NamedTuple):
     """One queue at one moment."""
 
     name: str
@@ -53,7 +52,7 @@ class Look(NamedTuple):
     #: Whether counts are an estimate or a lower bound.
     sampled: bool = False
     rates: Rates = Rates()
-    #: Why it could not be looked at.
+    #: Why it could not be read.
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,7 +71,7 @@ class Look(NamedTuple):
 
 
 class Series:
-    """The last looks at one queue, for a chart."""
+    """The last readings of one queue, for a chart."""
 
     def __init__(self) -> None:
         self.depth: deque[int] = deque(maxlen=SERIES)
@@ -80,15 +79,15 @@ class Series:
         self.ack: deque[float | None] = deque(maxlen=SERIES)
         self.error: deque[float | None] = deque(maxlen=SERIES)
 
-    def add(self, look: Look) -> None:
-        """Remember one look."""
-        self.depth.append(look.stats.total)
-        for name, value in look.rates._asdict().items():
+    def add(self, reading: Reading) -> None:
+        """Remember one reading."""
+        self.depth.append(reading.stats.total)
+        for name, value in reading.rates._asdict().items():
             getattr(self, name).append(value)
 
 
 class _Seen(NamedTuple):
-    """What is needed of the last look to tell what changed."""
+    """What is needed of the last reading to find what changed."""
 
     at: float
     live: frozenset[str]
@@ -97,35 +96,38 @@ class _Seen(NamedTuple):
 
 
 class Monitor:
-    """Looks at one queue, or at all queues under a root; new ones appear by themselves."""
+    """Reads one queue, or all queues under a root; new ones appear by themselves."""
 
     def __init__(self, root: str, *, limit: int = LIMIT) -> None:
         self.root = root
         self._limit = limit
         self._queues: dict[str, Queue[bytes]] = {}
         self._seen: dict[str, _Seen] = {}
-        self._flows: dict[str, Flow | None] = {}
-        self._flowed: dict[str, float] = {}
+        self._names: dict[str, str] = {}
+        self._activities: dict[str, Activity | None] = {}
+        self._counted_at: dict[str, float] = {}
         self.series: dict[str, Series] = {}
 
-    def look(self) -> list[Look]:
-        """Look at every queue once, in order of their paths."""
+    def read(self) -> list[Reading]:
+        """Read every queue once, in order of their paths."""
         paths = list(discover.find(self.root))
-        for gone in set(self._queues) - set(paths):
-            self._queues.pop(gone).close()
+        self._names = {path: self._name(path, alone=len(paths) == 1) for path in paths}
+        for gone in {*self._queues, *self.series} - {*paths}:
+            if gone in self._queues:
+                self._queues.pop(gone).close()
             self._seen.pop(gone, None)
-            self._hang_up(gone)
+            self._unwatch(gone)
             self.series.pop(gone, None)
         limit = max(FEWEST, min(self._limit, SHARED_LIMIT // max(1, len(paths))))
-        looks = [self._one(path, min(limit, self._limit)) for path in paths]
-        for look in looks:
-            self.series.setdefault(look.path, Series()).add(look)
-        return looks
+        readings = [self._one(path, min(limit, self._limit)) for path in paths]
+        for reading in readings:
+            self.series.setdefault(reading.path, Series()).add(reading)
+        return readings
 
     def queue(self, name: str) -> Queue[bytes] | None:
-        """Return the queue of that name as the last look found it; no other path can be reached this way."""
+        """Return the queue of that name as the last reading found it; no other path can be reached this way."""
         for path, queue in self._queues.items():
-            if self._name(path) == name:
+            if self._names.get(path) == name:
                 return queue
         return None
 
@@ -139,50 +141,53 @@ class Monitor:
         """Let go of all directories."""
         for path, queue in self._queues.items():
             queue.close()
-            self._hang_up(path)
+            self._unwatch(path)
         self._queues.clear()
 
-    def _hang_up(self, path: str) -> None:
-        flow = self._flows.pop(path, None)
-        if flow is not None:
-            flow.close()
+    def _unwatch(self, path: str) -> None:
+        activity = self._activities.pop(path, None)
+        if activity is not None:
+            activity.close()
 
-    def _heard(self, path: str, queue: Queue[bytes]) -> Rates | None:
-        """Return the rates as the kernel tells them; None if it does not."""
+    def _reported(self, path: str, queue: Queue[bytes]) -> Rates | None:
+        """Return the rates that the kernel reported; None if it did not."""
         now = time.monotonic()
-        if path not in self._flows:
-            few = sum(flow is not None for flow in self._flows.values()) < LISTENERS
-            self._flows[path] = listen(queue.layout) if few else None
-            self._flowed[path] = now
+        if path not in self._activities:
+            few = sum(activity is not None for activity in self._activities.values()) < WATCHED
+            self._activities[path] = watch(queue.layout) if few else None
+            self._counted_at[path] = now
             return None
-        flow = self._flows[path]
-        counts = None if flow is None else flow.read()
-        last, self._flowed[path] = self._flowed[path], now
+        activity = self._activities[path]
+        counts = None if activity is None else activity.read()
+        last, self._counted_at[path] = self._counted_at[path], now
         if counts is None or now <= last:
             return None
         return Rates(*(count / (now - last) for count in counts))
 
-    def _name(self, path: str) -> str:
-        return (
-            os.path.basename(os.path.abspath(path)) if path == self.root else os.path.relpath(path, self.root)
-        )
+    def _name(self, path: str, *, alone: bool) -> str:
+        """Return the path below the root. The root itself has its own name, or "." if there are others below it."""
+        below = os.path.relpath(path, self.root)
+        return os.path.basename(os.path.abspath(path)) if below == "." and alone else below
 
-    def _one(self, path: str, limit: int) -> Look:
+    def _one(self, path: str, limit: int) -> Reading:
         at = datetime.now(UTC)
         layout = ""
         try:
             queue = self._queues.get(path)
             if queue is None:
-                queue = self._queues[path] = Queue(path)
+                queue = self._queues[path] = Queue(path, create=False)
             layout = queue.layout.name
-            heard = self._heard(path, queue)
+            reported = self._reported(path, queue)
             before = time.monotonic()
             sample = take(queue.layout, limit)
-        except (DirQueueError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
             self._seen.pop(path, None)
-            return Look(self._name(path), path, layout, at, Stats(), error=str(error))
+            text = str(error) or type(error).__name__
+            return Reading(self._names[path], path, layout, at, Stats(), error=text)
         compared = self._compare(path, sample, before)
-        return Look(self._name(path), path, layout, at, sample.stats, sample.sampled, heard or compared)
+        return Reading(
+            self._names[path], path, layout, at, sample.stats, sample.sampled, reported or compared
+        )
 
     def _compare(self, path: str, sample: Sample, at: float) -> Rates:
         last = self._seen.pop(path, None)
@@ -208,7 +213,7 @@ class Monitor:
 
 
 def _failed(entry: Entry) -> bool:
-    """Whether a message waits for another attempt."""
+    """Return whether a message waits for another attempt."""
     return entry.attempts > 0 and entry.state in states.UNCLAIMED
 
 

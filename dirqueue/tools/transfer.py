@@ -26,6 +26,7 @@ from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import with_priority
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
+from dirqueue.tools.lookup import find_all
 
 if TYPE_CHECKING:
     from dirqueue.layouts.base import Layout
@@ -97,7 +98,9 @@ def _same(here: Layout, there: Layout) -> bool:
 def _chosen(source: Queue[Any], ids: Iterable[str] | None, state: str, limit: int | None) -> list[Entry]:
     if ids is None:
         return [message.entry for message in source.peek(state, limit)]
-    found = [source.message(id).entry for id in ids]
+    wanted = [source.layout.check_id(id) for id in ids]
+    seen = find_all(source.layout, wanted) if len(wanted) > 1 else {}
+    found = [seen[id] if id in seen else source.message(id).entry for id in wanted]
     for entry in found:
         if entry.state != state:
             text = f"message {entry.id} of {source.path!r} is {entry.state}, not {state}"
@@ -124,12 +127,17 @@ def _rename_all(
         try:
             target.layout.directory.sync()
             for directory in left:
-                source.layout.directory.sync(directory)
-        except FileNotFoundError:
-            pass  # an emptied directory is gone with its names
+                _sync_if_there(source, directory)
         except OSError as error:
-            raise access_error(target.path, "make durable a move to", error) from error
+            raise access_error(target.path, "flush a move to", error) from error
     return moved
+
+
+def _sync_if_there(source: Queue[Any], directory: str) -> None:
+    try:
+        source.layout.directory.sync(directory)
+    except FileNotFoundError:
+        pass  # RACE: emptied and removed, with the names in it
 
 
 def _check_fits(source: Queue[Any], target: Queue[Any], entry: Entry) -> None:

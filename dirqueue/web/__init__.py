@@ -1,4 +1,4 @@
-"""A web page for queues: look, read, redrive.
+"""A web page for queues: counts, messages, dead letters.
 
 Layer: edges.  Touches: messages, only when a person with the token asks for it, and then by the verbs of the queue.
 Made of Python's own http.server and one hand-written page: a dozen people at most look at it, over loopback, and then

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dirqueue.errors import SettingsError
+from dirqueue.worker.outcome import check_handler
 
 logger = logging.getLogger("dirqueue.worker")
 
@@ -75,8 +76,7 @@ class Events:
         for name, hook in self._hooks.items():
             if name not in LEVELS:
                 raise SettingsError(f"there is no event {name!r}; there are {', '.join(LEVELS)}")
-            if not callable(hook):
-                raise SettingsError(f"the hook for {name!r} must be callable, not {hook!r:.60}")
+            check_handler(hook, f"hook for {name!r}")
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 

@@ -1,11 +1,12 @@
 """Starting, ending and counting child processes from a process that has threads.
 
 Layer: conveniences.
-A process with threads must not fork: a lock held by another thread stays locked in the child for ever. So the worker
-forks once, before it has threads, and that single-threaded process, the nursery, forks all children: each inherits
-the handler, closures and all. They talk over a socket; a child's own socket is handed to the worker through it.
-Crash: when the worker dies, the nursery sees its socket close, kills the children and ends. When the nursery dies,
-the worker finishes what runs and stops with an error. When a child dies, the worker is told how.
+A process with threads must not fork: a lock held by another thread is never released in the child. So the worker
+forks once, before it has threads, and that single-threaded process, the fork server, forks all children: each
+inherits the handler, closures and all. They talk over a socket; a child's own socket is handed to the worker through
+it.
+Crash: when the worker dies, the fork server sees its socket close, kills the children and ends. When the fork server
+dies, the worker finishes what runs and stops with an error. When a child dies, the worker learns how.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dirqueue.errors import DirQueueError
 
 #: What crosses the socket: a letter, a pid, a number. S(tart), K(ill); S(tarted), F(ailed), X (exited).
 _WORD = struct.Struct("!cIi")
-#: How long the nursery may take to fork or to report: far more than it ever needs.
+#: How long the fork server may take to fork or to report: far more than it ever needs.
 PATIENCE = 60.0
 #: Signals that are the worker's business; a terminal or a service manager sends them to everybody.
 _NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
@@ -32,25 +33,25 @@ _NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 Main = Callable[[socket.socket], None]
 
 
-class Nursery:
+class ForkServer:
     """The worker's end: starts children and knows how they ended."""
 
     def __init__(self, main: Main) -> None:
-        """Fork the nursery; must be called before the worker starts threads."""
+        """Fork the server; must be called before the worker starts threads."""
         self._control, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
             self._control.close()
-            _leave(lambda: _Nurse(theirs, main).loop())
+            leave(lambda: _Server(theirs, main).loop())
         theirs.close()
         self._changed = threading.Condition()
         self._asking = threading.Lock()
         self._answers: list[tuple[bytes, int, int, int]] = []
         self._exits: dict[int, int] = {}
         self._gone = False
-        self._reader = threading.Thread(target=self._read, name="dirqueue-nursery", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="dirqueue-forkserver", daemon=True)
         self._reader.start()
 
     @property
@@ -72,11 +73,11 @@ class Nursery:
         return pid, socket.socket(fileno=fd)
 
     def kill(self, pid: int) -> None:
-        """End a child and whatever it started; the nursery knows whether the pid is still that child's."""
+        """End a child and whatever it started; the fork server knows whether the pid is still that child's."""
         try:
             self._send(b"K", pid)
         except DirQueueError:
-            pass  # the nursery took its children with it, or their sockets tell
+            pass  # the fork server took its children with it, or their sockets tell
 
     def ended(self, pid: int) -> int | None:
         """Wait for the end of a child whose socket closed; return its wait status, None if nobody knows."""
@@ -85,7 +86,7 @@ class Nursery:
             return self._exits.pop(pid, None)
 
     def close(self) -> None:
-        """End all children and the nursery."""
+        """End all children and the fork server."""
         try:
             self._control.shutdown(socket.SHUT_WR)
         except OSError:
@@ -104,7 +105,7 @@ class Nursery:
             raise self.lost() from None
 
     def lost(self) -> DirQueueError:
-        """Return the error for a nursery that was killed."""
+        """Return the error for a fork server that was killed."""
         return DirQueueError(
             f"process {self.pid}, which starts the worker processes, was killed: run the worker again"
         )
@@ -133,8 +134,8 @@ class Nursery:
                     return
 
 
-class _Nurse:
-    """The nursery's end: one thread, no queue, no handler of its own."""
+class _Server:
+    """The server's end: one thread, no queue, no handler of its own."""
 
     def __init__(self, control: socket.socket, main: Main) -> None:
         self._control = control
@@ -201,7 +202,7 @@ class _Nurse:
             for each in (self._control, self._woken, self._wake, ours):
                 each.close()
             os.setpgid(0, 0)
-            _leave(lambda: self._main(theirs))
+            leave(lambda: self._main(theirs))
         theirs.close()
         _lead_group(pid)
         self._children.add(pid)
@@ -230,13 +231,15 @@ def _kill(pid: int) -> None:
             pass
 
 
-def _leave(work: Callable[[], None]) -> NoReturn:
+def leave(work: Callable[[], None]) -> NoReturn:
     """Do the work of a forked process and end it: what the parent had planned for its own end is not ours."""
     status = 1
     try:
         work()
         status = 0
-    except BaseException:  # noqa: BLE001 - the last thing that can be done here is to say it
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:  # noqa: BLE001 - the last thing that can be done here is to print it
         sys.excepthook(*sys.exc_info())
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -5,12 +5,17 @@ Layer: conveniences.  Pure values: they cross the socket between a worker and it
 
 from __future__ import annotations
 
+import functools
+import inspect
 import signal
 from collections.abc import Callable
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
-from dirqueue.errors import Reject, Release, Retry
+from dirqueue.disk.identity import PROCESS
+from dirqueue.errors import Reject, Release, Retry, SettingsError
 from dirqueue.lease import describe
+from dirqueue.worker.forkserver import leave
 
 ACK, RETRY, RELEASE, REJECT = "ack", "retry", "release", "reject"
 
@@ -51,12 +56,64 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome(RETRY, None, describe(error))
 
 
+def check_handler(handler: object, name: str = "handler") -> None:
+    """Refuse what cannot be called, and what would return before it has done any work."""
+    if not callable(handler):
+        raise SettingsError(f"{name} must be callable, not {handler!r:.60}")
+    called: object = handler
+    while isinstance(called, functools.partial):
+        called = called.func
+    for each in (called, type(called).__call__):
+        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+            raise SettingsError(
+                f"{name} {handler!r:.60} is async, and nothing here would await it: call asyncio.run() inside a "
+                "plain function, or use AsyncQueue in a program of your own"
+            )
+        if inspect.isgeneratorfunction(each):
+            raise SettingsError(
+                f"{name} {handler!r:.60} is a generator function, and nothing here would iterate over it: "
+                "write a function without yield"
+            )
+
+
+def check_result(result: object) -> None:
+    """Raise TypeError for a result that stands for work still to be done: to acknowledge it would lose the message."""
+    if result is None:
+        return
+    future = hasattr(result, "add_done_callback")
+    if not future and not inspect.isawaitable(result) and not isinstance(result, UNFINISHED):
+        return
+    # A coroutine that is not closed warns when it is collected; a future would work beside the next attempt.
+    end = getattr(result, "cancel" if future else "close", None)
+    if callable(end):
+        end()
+    raise TypeError(
+        f"the handler returned a {type(result).__name__} instead of doing the work: "
+        "await, iterate or wait for it before returning"
+    )
+
+
+#: What does its work only when somebody iterates over it.
+UNFINISHED = (GeneratorType, AsyncGeneratorType, map, filter)
+
+
 def call(handler: Callable[[Any], object], message: Any) -> Outcome:
-    """Call the handler; whatever it does is an outcome, only a cancellation passes."""
+    """Call the handler and return what came of it; only a cancellation is raised.
+
+    A process that the handler forked, and that comes back here, ends: there is only one worker.
+    """
+    generation, failure = PROCESS.generation, None
     try:
-        handler(message)
+        check_result(handler(message))
     except Cancelled:
         raise
     except BaseException as error:  # noqa: BLE001 - the handler is a guest: nothing of it may end the worker
-        return outcome_of(error)
-    return Outcome()
+        failure = error
+    if PROCESS.generation != generation:
+        leave(functools.partial(_raise, failure))
+    return Outcome() if failure is None else outcome_of(failure)
+
+
+def _raise(error: BaseException | None) -> None:
+    if error is not None:
+        raise error

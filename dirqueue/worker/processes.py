@@ -23,9 +23,9 @@ from dirqueue.disk import fs
 from dirqueue.errors import MessageNotFound
 from dirqueue.message import Entry, Failure, Message
 from dirqueue.worker.events import Event
-from dirqueue.worker.forkserver import Nursery
+from dirqueue.worker.forkserver import ForkServer
 from dirqueue.worker.outcome import RETRY, Cancelled, Outcome, call, signal_name
-from dirqueue.worker.watchdog import Run
+from dirqueue.worker.watchdog import Delivery
 
 _LENGTH = struct.Struct("!Q")
 #: The pause before a child that died is replaced: the first, and the longest.
@@ -49,19 +49,19 @@ class InProcess:
 
     def __init__(
         self,
-        nursery: Nursery,
+        forkserver: ForkServer,
         codecs: list[Codec[Any]],
         emit: Callable[[Event], None],
         wait: Callable[[float], bool],
     ) -> None:
-        self._nursery = nursery
+        self._forkserver = forkserver
         self._codecs = codecs
         self._emit = emit
         self._wait = wait
         self._deaths = 0
         self.pid = 0
         self._socket: socket.socket | None = None
-        self._running: Run | None = None
+        self._running: Delivery | None = None
         self._lock = threading.Lock()
 
     def prepare(self) -> bool:
@@ -70,42 +70,42 @@ class InProcess:
             return True
         if self._deaths and self._wait(min(FIRST_PAUSE * 2.0 ** (self._deaths - 1), LONGEST_PAUSE)):
             return False
-        self.pid, self._socket = self._nursery.start()
+        self.pid, self._socket = self._forkserver.start()
         return True
 
-    def run(self, run: Run) -> Outcome:
+    def run(self, delivery: Delivery) -> Outcome:
         """Return how the handler ended; a child that died is a failure of the message."""
         child = self._socket
         if child is None:
             raise RuntimeError("prepare() comes first")
         with self._lock:
-            self._running = run
+            self._running = delivery
         try:
-            told = self._talk(child, run)
+            told = self._talk(child, delivery)
         finally:
             with self._lock:
                 self._running = None
-        if run.cancelled:
+        if delivery.cancelled:
             # RACE: a kill may be on its way to this child; the next message gets another one.
             self._forget()
             raise Cancelled
         if not told:
-            return self._died(run)
+            return self._died(delivery)
         self._deaths = 0
         outcome: Outcome = pickle.loads(told)  # noqa: S301 - from our own child, over a private socket
         return outcome
 
-    def _talk(self, child: socket.socket, run: Run) -> bytes:
+    def _talk(self, child: socket.socket, delivery: Delivery) -> bytes:
         """Return the child's answer; nothing if it died."""
         try:
-            self._ask(child, run)
+            self._ask(child, delivery)
             return _receive(child)[0]
         except (BrokenPipeError, ConnectionResetError):
             return b""  # it died before it had read all
 
-    def _ask(self, child: socket.socket, run: Run) -> None:
-        message = run.lease.message
-        codec = run.lease.codec
+    def _ask(self, child: socket.socket, delivery: Delivery) -> None:
+        message = delivery.lease.message
+        codec = delivery.lease.codec
         known = [index for index, each in enumerate(self._codecs) if each is codec]
         tried = message.attempts > 1
         file: BinaryIO | None = None
@@ -125,19 +125,20 @@ class InProcess:
             if file is not None:
                 file.close()
 
-    def _died(self, run: Run) -> Outcome:
-        pid, status = self.pid, self._nursery.ended(self.pid)
+    def _died(self, delivery: Delivery) -> Outcome:
+        pid, status = self.pid, self._forkserver.ended(self.pid)
         self._forget()
         self._deaths += 1
         text = f"worker process {pid} {how_it_ended(status)} while it handled the message"
-        self._emit(Event("died", run.lease.path, run.id, run.attempts, error=text, pid=pid))
+        self._emit(Event("died", delivery.lease.path, delivery.id, delivery.attempts, error=text, pid=pid))
         return Outcome(RETRY, None, text)
 
-    def cancel(self, run: Run) -> None:
+    def cancel(self, delivery: Delivery) -> bool:
         """Kill the child if it is still at this delivery: nothing less stops any handler."""
         with self._lock:
-            if self._running is run:
-                self._nursery.kill(self.pid)
+            if self._running is delivery:
+                self._forkserver.kill(self.pid)
+        return True
 
     def close(self) -> None:
         """Let the child go: it ends when its socket closes."""

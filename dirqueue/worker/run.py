@@ -1,7 +1,7 @@
-"""One run of a worker: its lanes, its signals and its end.
+"""One run of a worker: its slots, its signals and its end.
 
 Layer: conveniences.
-The thread that runs the crew only waits, for signals, deadlines and the service manager; lanes do the work.
+The thread that calls run() only waits, for signals, deadlines and the service manager; slots do the work.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, Protocol
 from dirqueue.codecs import Codec
 from dirqueue.lease import Lease
 from dirqueue.worker.events import Event, Events, key_values
-from dirqueue.worker.forkserver import Nursery
+from dirqueue.worker.forkserver import ForkServer
 from dirqueue.worker.outcome import RELEASE, Outcome
 from dirqueue.worker.processes import InProcess, serve
 from dirqueue.worker.slot import SHORT_PAUSE, Call, Slot, settle
 from dirqueue.worker.systemd import Notifier
 from dirqueue.worker.threads import InThread
-from dirqueue.worker.watchdog import STOP, Keeper, Run
+from dirqueue.worker.watchdog import STOP, Delivery, Watchdog
 
 #: The waiting thread looks around this often.
 TICK = 1.0
@@ -62,8 +62,8 @@ class Plan:
         return str(getattr(self.source, "path", type(self.source).__name__))
 
 
-class Crew:
-    """The lanes of one run, and who looks after them."""
+class Run:
+    """The slots of one run, and what watches over them."""
 
     def __init__(self, plan: Plan, events: Events, *, until_empty: bool, idle: float) -> None:
         self.plan = plan
@@ -71,7 +71,7 @@ class Crew:
         self._idle = idle
         self._events = events
         self.emit = events.emit
-        self.keeper = Keeper(self.emit, self._give_up)
+        self.watchdog = Watchdog(self.emit, self._give_up)
         self._slots: list[Slot] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -92,8 +92,8 @@ class Crew:
         self.wake()
 
     def status(self) -> dict[str, Any]:
-        """Return what the crew is doing, as plain values."""
-        runs = self.keeper.running()
+        """Return what the worker is doing, as plain values."""
+        runs = self.watchdog.running()
         return {
             "queue": self.plan.name,
             "pid": os.getpid(),
@@ -106,7 +106,7 @@ class Crew:
             "longest_id": runs[0].id if runs else None,
         }
 
-    # --- what lanes call -----------------------------------------------------------------------------------
+    # --- what slots call -----------------------------------------------------------------------------------
 
     @property
     def stopping(self) -> bool:
@@ -133,14 +133,14 @@ class Crew:
         self._last_work = time.monotonic()
 
     def goes_on(self, looked: float) -> bool:
-        """Whether a lane that looked then and found nothing looks again.
+        """Whether a slot that looked then and found nothing looks again.
 
-        A lane ends only after a look of its own found nothing, so what its own handler put is never left behind.
+        A slot ends only after a look of its own found nothing, so what its own handler put is never left behind.
         """
         if not self.until_empty:
             return True
         with self._lock:
-            quiet = all(slot.idle for slot in self._slots) and not self.keeper.running()
+            quiet = all(slot.idle for slot in self._slots) and not self.watchdog.running()
             if quiet and looked - self._last_work >= self._idle:
                 self._finished = True
             return not self._finished
@@ -150,7 +150,7 @@ class Crew:
         return self._stop.wait(seconds)
 
     def fail(self, error: Exception) -> None:
-        """A lane cannot go on: stop the others, and let run() raise it."""
+        """A slot cannot go on: stop the others, and let run() raise it."""
         with self._lock:
             self.error = self.error or error
         self.stop()
@@ -166,44 +166,44 @@ class Crew:
 
     def run(self) -> None:
         """Work until stopped, empty or done with so many."""
-        nursery = None
+        forkserver = None
         try:
             plan = self.plan
             if plan.processes:
                 codecs = _codecs_of(plan.source)
-                nursery = Nursery(functools.partial(serve, plan.handler, codecs))
+                forkserver = ForkServer(functools.partial(serve, plan.handler, codecs))
                 calls: list[Call] = [
-                    InProcess(nursery, codecs, self.emit, self.pause) for _ in range(plan.processes)
+                    InProcess(forkserver, codecs, self.emit, self.pause) for _ in range(plan.processes)
                 ]
             else:
                 calls = [InThread(plan.handler) for _ in range(plan.threads)]
             self._slots = [Slot(self, call, number) for number, call in enumerate(calls, 1)]
-            self._work(nursery)
+            self._work(forkserver)
         finally:
-            if nursery is not None:
-                nursery.close()
+            if forkserver is not None:
+                forkserver.close()
             self._woken.close()
             self._wake.close()
 
-    def _work(self, nursery: Nursery | None) -> None:
+    def _work(self, forkserver: ForkServer | None) -> None:
         unwatch = self._events.watch_puts(self.plan.source)
         restore = self._install_signals()
         try:
             self.emit(Event("started", self.plan.name, pid=os.getpid()))
-            self.keeper.start()
+            self.watchdog.start()
             for slot in self._slots:
                 slot.thread.start()
             self._notifier.tell("READY=1", f"STATUS={status_line(self.status())}")
-            self._wait(nursery)
+            self._wait(forkserver)
             self.emit(Event("stopped", self.plan.name, pid=os.getpid()))
         finally:
             self._stop.set()
             restore()
             unwatch()
-            self.keeper.close()
+            self.watchdog.close()
 
-    def _wait(self, nursery: Nursery | None) -> None:
-        """Look around until every lane has ended or the time to drain is over."""
+    def _wait(self, forkserver: ForkServer | None) -> None:
+        """Look around until every slot has ended or the time to drain is over."""
         deadline = math.inf
         alive_at = 0.0
         while not all(slot.ended for slot in self._slots):
@@ -211,8 +211,8 @@ class Crew:
             if self._status_asked:
                 self._status_asked = False
                 print(status_line(self.status()), file=sys.stderr, flush=True)  # noqa: T201 - asked for by SIGUSR1, as with dd
-            if nursery is not None and not nursery.alive:
-                self.fail(nursery.lost())
+            if forkserver is not None and not forkserver.alive:
+                self.fail(forkserver.lost())
             if self._stop_signals:
                 self._stop.set()
             if self._stop.is_set() and deadline == math.inf:
@@ -223,7 +223,7 @@ class Crew:
                 self._release_all()
                 return
             every = self._notifier.every or TICK
-            if now >= alive_at and self.keeper.alive:
+            if now >= alive_at and self.watchdog.alive:
                 alive_at = now + every
                 self._notifier.tell("WATCHDOG=1", f"STATUS={status_line(self.status())}")
             pause = max(0.0, min(TICK, every, deadline - now))
@@ -234,17 +234,17 @@ class Crew:
         """Stop every running handler and give its message back; those that do not let go lose it anyway."""
         deadline = time.monotonic() + LET_GO
         while not all(slot.ended for slot in self._slots) and time.monotonic() < deadline:
-            for run in self.keeper.running():
-                run.cancel(STOP)
+            for delivery in self.watchdog.running():
+                delivery.cancel(STOP)
             select.select([self._woken], [], [], SHORT_PAUSE)
-        for run in self.keeper.running():
-            run.cancel(STOP)
-            settle(run, Outcome(RELEASE), self.plan.time_limit, self.emit)
+        for delivery in self.watchdog.running():
+            delivery.cancel(STOP)
+            settle(delivery, Outcome(RELEASE), self.plan.time_limit, self.emit)
 
-    def _give_up(self, run: Run) -> None:
+    def _give_up(self, delivery: Delivery) -> None:
         """A handler did not stop at its time limit: take the message from it, so that others may try."""
-        self.emit(run.event("stuck", "the handler cannot be stopped; use processes"))
-        settle(run, Outcome(RELEASE), self.plan.time_limit, self.emit)
+        self.emit(delivery.event("stuck", "the handler cannot be stopped; use processes"))
+        settle(delivery, Outcome(RELEASE), self.plan.time_limit, self.emit)
 
     # --- signals -------------------------------------------------------------------------------------------
 

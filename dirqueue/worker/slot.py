@@ -1,4 +1,4 @@
-"""One lane of a worker: claim, run, commit, again.
+"""One slot of a worker: claim, run, commit, again.
 
 Layer: conveniences.
 Invariant: every claim ends in exactly one of acked, retried, dead, released, lost, or in an `error` event that says
@@ -16,16 +16,16 @@ from dirqueue.errors import DirQueueError, Empty, LeaseLost, SettingsError, Unsu
 from dirqueue.lease import Lease
 from dirqueue.worker.events import Event
 from dirqueue.worker.outcome import ACK, REJECT, RELEASE, RETRY, Cancelled, Outcome
-from dirqueue.worker.watchdog import LIMIT, LOST, STOP, Run
+from dirqueue.worker.watchdog import LIMIT, LOST, STOP, Delivery
 
 if TYPE_CHECKING:
-    from dirqueue.worker.run import Crew
+    from dirqueue.worker.run import Run
 
-#: How long one look for a message may take before the lane asks whether to stop.
+#: How long one look for a message may take before the slot asks whether to stop.
 LOOK_SECONDS = 0.5
-#: Pause between looks while other lanes may still bring work to an empty queue.
+#: Pause between looks while other slots may still bring work to an empty queue.
 SHORT_PAUSE = 0.02
-#: A queue that cannot be read, or a nursery that cannot fork, may recover: tries, and the first and longest pause.
+#: A queue that cannot be read, or a fork server that cannot fork, may recover: tries, and the first and longest pause.
 TRIES = 10
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 #: Tries to commit, and the pause after the first failed one.
@@ -36,16 +36,16 @@ class Call(Protocol):
     """A way to run a handler that can be stopped from another thread."""
 
     def prepare(self) -> bool: ...
-    def run(self, run: Run) -> Outcome: ...
-    def cancel(self, run: Run) -> None: ...
+    def run(self, delivery: Delivery) -> Outcome: ...
+    def cancel(self, delivery: Delivery) -> bool: ...
     def close(self) -> None: ...
 
 
 class Slot:
-    """One lane, in a thread of its own."""
+    """Handles one message at a time, in a thread of its own."""
 
-    def __init__(self, crew: Crew, call: Call, number: int) -> None:
-        self._crew = crew
+    def __init__(self, run: Run, call: Call, number: int) -> None:
+        self._run = run
         self.call = call
         #: Whether the last look found nothing.
         self.idle = False
@@ -55,43 +55,41 @@ class Slot:
         self.thread = threading.Thread(target=self._main, name=f"dirqueue-worker-{number}", daemon=True)
 
     def _main(self) -> None:
-        crew = self._crew
+        run = self._run
         try:
             while self._turn():
                 pass
-        except Exception as error:  # noqa: BLE001 - told by run(), after the other lanes have finished
-            crew.fail(error)
+        except Exception as error:  # noqa: BLE001 - raised by run(), after the other slots have finished
+            run.fail(error)
         finally:
             self.idle = True
             self.call.close()
             self.ended = True
-            crew.wake()
+            run.wake()
 
     def _turn(self) -> bool:
         """Handle one message, or find that there is none; whether to go on."""
-        crew = self._crew
-        if crew.stopping or not crew.reserve():
+        run = self._run
+        if run.stopping or not run.reserve():
             return False
         try:
             if not self.call.prepare():
-                crew.give_back()
+                run.give_back()
                 return False
             looked = time.monotonic()
-            lease = crew.plan.source.get(
-                timeout=0 if crew.until_empty else LOOK_SECONDS, lease=crew.plan.lease
-            )
+            lease = run.plan.source.get(timeout=0 if run.until_empty else LOOK_SECONDS, lease=run.plan.lease)
         except Empty:
-            crew.give_back()
+            run.give_back()
             self._failures = 0
             self.idle = True
-            return crew.goes_on(looked) and not (crew.until_empty and crew.pause(SHORT_PAUSE))
+            return run.goes_on(looked) and not (run.until_empty and run.pause(SHORT_PAUSE))
         except (DirQueueError, OSError) as error:
-            crew.give_back()
+            run.give_back()
             return self._trouble(error)
         self.idle = False
         self._failures = 0
         self._deliver(lease)
-        crew.worked()
+        run.worked()
         return True
 
     def _trouble(self, error: Exception) -> bool:
@@ -99,44 +97,44 @@ class Slot:
         self._failures += 1
         if self._failures >= TRIES or isinstance(error, SettingsError):
             raise error
-        self._crew.emit(Event("error", self._crew.plan.name, error=str(error)))
+        self._run.emit(Event("error", self._run.plan.name, error=str(error)))
         pause = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
-        return not self._crew.pause(pause)
+        return not self._run.pause(pause)
 
     def _deliver(self, lease: Lease[Any]) -> None:
-        crew = self._crew
-        run = Run(lease, crew.plan.time_limit, self.call.cancel)
-        crew.emit(run.event("leased"))
-        if crew.stopping:
-            # RACE: stopped while we were claiming, perhaps what another lane has just released.
-            settle(run, Outcome(RELEASE), None, crew.emit)
+        run = self._run
+        delivery = Delivery(lease, run.plan.time_limit, self.call.cancel)
+        run.emit(delivery.event("leased"))
+        if run.stopping:
+            # RACE: stopped while we were claiming, perhaps what another slot has just released.
+            settle(delivery, Outcome(RELEASE), None, run.emit)
             return
-        crew.keeper.add(run)
+        run.watchdog.add(delivery)
         try:
-            outcome = self.call.run(run)
+            outcome = self.call.run(delivery)
         except Cancelled:
             outcome = Outcome(RELEASE)
         except Exception as error:  # noqa: BLE001 - the body cannot be read or sent: a failure of this message
             outcome = Outcome(RETRY, None, f"{type(error).__name__}: {error}")
         finally:
-            # RACE: from here on the keeper starts nothing new for it; what it has begun, the lease's lock orders.
-            crew.keeper.remove(run)
-        settle(run, outcome, crew.plan.time_limit, crew.emit)
+            # RACE: from here on the watchdog starts nothing new for it; what it has begun, the lease's lock orders.
+            run.watchdog.remove(delivery)
+        settle(delivery, outcome, run.plan.time_limit, run.emit)
 
 
-def settle(run: Run, outcome: Outcome, limit: float | None, emit: Callable[[Event], None]) -> None:
+def settle(delivery: Delivery, outcome: Outcome, limit: float | None, emit: Callable[[Event], None]) -> None:
     """End the lease as the outcome says, unless the delivery was cancelled; then as the reason says."""
-    if run.cancelled == LIMIT:
+    if delivery.cancelled == LIMIT:
         outcome = Outcome(RETRY, None, f"time limit of {limit:g} s exceeded")
-    elif run.cancelled == STOP:
+    elif delivery.cancelled == STOP:
         outcome = Outcome(RELEASE)
     error = outcome.error
-    if run.cancelled != LOST and not run.lease.ended:
-        error = _commit(run.lease, outcome) or error
-    if not run.report():
+    if delivery.cancelled != LOST and not delivery.lease.ended:
+        error = _commit(delivery.lease, outcome) or error
+    if not delivery.report():
         return
-    how = run.lease.ended or ("lost" if run.cancelled == LOST else "error")
-    emit(run.event(how, None if how in ("acked", "released") else error))
+    how = delivery.lease.ended or ("lost" if delivery.cancelled == LOST else "error")
+    emit(delivery.event(how, None if how in ("acked", "released") else error))
 
 
 def _commit(lease: Lease[Any], outcome: Outcome) -> str | None:

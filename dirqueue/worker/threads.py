@@ -1,18 +1,22 @@
-"""Running a handler in the slot's own thread, and reaching into that thread to stop it.
+"""Running a handler in the slot's own thread, and stopping it there.
 
 Layer: conveniences.
+Invariant: Cancelled is raised in the code of the handler, or by a put, get or wait that has not begun; never inside
+another call of this library, where it could leave a lock taken.
 Limit: Python delivers the exception between two bytecodes; a handler inside one long C call gets it afterwards.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from dirqueue.waiting import INTERRUPTS
 from dirqueue.worker.outcome import Cancelled, Outcome, call
-from dirqueue.worker.watchdog import Run
+from dirqueue.worker.watchdog import Delivery
 
 
 class InThread:
@@ -21,7 +25,9 @@ class InThread:
     def __init__(self, handler: Callable[[Any], object]) -> None:
         self._handler = handler
         self._thread = 0
-        self._running: Run | None = None
+        self._running: Delivery | None = None
+        #: Taken by those who cancel, never by the thread that may be interrupted.
+        self._one_at_a_time = threading.Lock()
         self._cancelling = False
         self._sent = False
 
@@ -29,19 +35,53 @@ class InThread:
         """Nothing to prepare."""
         return True
 
-    def run(self, run: Run) -> Outcome:
+    def run(self, delivery: Delivery) -> Outcome:
         """Return how the handler ended; Cancelled if it was stopped."""
         self._thread = threading.get_ident()
         try:
             try:
-                self._running = run
-                return call(self._handler, run.lease.message)
+                self._running = delivery
+                return call(self._handler, delivery.lease.message)
             finally:
                 self._disarm()
         except Cancelled:
             # RACE: it may have come inside the first _disarm. It is sent once, so this one runs to its end.
             self._disarm()
             raise
+
+    def cancel(self, delivery: Delivery) -> bool:
+        """Raise Cancelled in the handler if it is still at this delivery.
+
+        Return False if the thread is inside the library: then its next put, get or wait raises it, and whoever
+        calls should try again soon, for a handler that uses none of these any more.
+        """
+        with self._one_at_a_time:
+            self._cancelling = True
+            try:
+                return self._running is not delivery or self._sent or self._strike()
+            finally:
+                self._cancelling = False
+
+    def _strike(self) -> bool:
+        # RACE: left first, looked afterwards: what enters the library from here on by put, get or wait finds it.
+        INTERRUPTS[self._thread] = self._interrupt
+        time.sleep(0)  # a thread that has just got the GIL keeps it for far longer than the next lines take
+        if _in_library(self._thread):
+            return False
+        INTERRUPTS.pop(self._thread, None)
+        self._sent = True
+        _raise_in(self._thread, Cancelled)
+        return True
+
+    def _interrupt(self) -> None:
+        """Raise Cancelled here, in the handler's thread, where the library has not begun anything.
+
+        RACE: `cancel` may be at work. It sees that `_sent` is set, or we wait for it and take back what it sent. If
+        that arrives earlier, it does the same as our own `raise`.
+        """
+        self._sent = True
+        self._withdraw()
+        raise Cancelled
 
     def _disarm(self) -> None:
         """From here on no cancellation reaches this thread: not one on its way, not one that waits.
@@ -51,24 +91,30 @@ class InThread:
         the exception could come between taking a lock and the block that gives it back.
         """
         self._running = None
+        self._withdraw()
+        self._sent = False
+
+    def _withdraw(self) -> None:
         while self._cancelling:
             time.sleep(0.001)
+        INTERRUPTS.pop(self._thread, None)
         if self._sent:
-            self._sent = False
             _raise_in(self._thread, None)
-
-    def cancel(self, run: Run) -> None:
-        """Raise Cancelled in the handler if it is still running this delivery."""
-        self._cancelling = True
-        try:
-            if self._running is run:
-                self._sent = True
-                _raise_in(self._thread, Cancelled)
-        finally:
-            self._cancelling = False
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def _in_library(thread: int) -> bool:
+    """Return whether a thread is inside a call of this library, rather than in its handler."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see where another thread is
+    while frame is not None:
+        if frame.f_code is call.__code__:
+            return False
+        if frame.f_globals.get("__name__", "").startswith("dirqueue."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:

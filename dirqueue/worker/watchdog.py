@@ -1,4 +1,4 @@
-"""Keeping the leases of running handlers, and ending what ran too long.
+"""The deliveries that are being handled: their leases are renewed, and what runs too long is ended.
 
 Layer: conveniences.  Touches: leases, by renew; and by retry where a handler cannot be stopped.
 Invariant: a renewal that finds the lease gone marks the delivery as cancelled before anything else happens.
@@ -14,58 +14,71 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dirqueue.errors import DirQueueError, LeaseLost, Unsupported
-from dirqueue.lease import Lease
+from dirqueue.lease import RENEW_AT, Lease
+from dirqueue.renewer import Renewer
 from dirqueue.worker.events import Event
 
-#: A lease is renewed when this part of it has passed: room for two failed tries before it ends.
-RENEW_AT = 1 / 3
-#: After a failed renewal the next try comes after this part of that pause.
-TRY_AGAIN = 1 / 4
-#: How long a handler has to notice that it was cancelled before its message is given back over its head.
+#: How long a handler has to notice that it was cancelled before its message is taken from it.
 GRACE = 5.0
-#: The keeper looks up this often when nothing is due.
+#: How soon a handler that was not reached is tried again.
+TRY_AGAIN = 0.02
+#: The watchdog looks up this often when nothing is due.
 TICK = 0.25
 #: Why a delivery was cancelled.
 LOST, LIMIT, STOP = "lost", "limit", "stop"
 
 
-class Run:
+class Delivery:
     """One delivery that is being handled."""
 
-    def __init__(self, lease: Lease[Any], limit: float | None, cancel: Callable[[Run], None]) -> None:
+    def __init__(self, lease: Lease[Any], limit: float | None, cancel: Callable[[Delivery], bool]) -> None:
         self.lease = lease
         self.id = lease.message.id
         self.attempts = lease.message.attempts
         self.started = time.monotonic()
+        #: Why it was cancelled; empty while it was not.
         self.cancelled = ""
+        #: Whether the handler was reached: until then it is to be tried again.
+        self._reached = False
         self._reported = False
         self._cancel = cancel
         self._lock = threading.Lock()
-        self.renew_at = self.started + pause(lease.seconds)
-        self.ends_at = math.inf if limit is None else self.started + limit
-
-    @property
-    def due(self) -> float:
-        """When the keeper has to look at it next."""
-        return min(self.renew_at, self.ends_at)
+        self._ends_at = math.inf if limit is None else self.started + limit
+        #: When to try again to reach the handler, and when to take the message from it.
+        self._tries_at = 0.0
+        self._gives_up_at = math.inf
 
     @property
     def seconds(self) -> float:
         """How long it has been running."""
         return time.monotonic() - self.started
 
-    def cancel(self, why: str) -> bool:
-        """Stop the handler, once; whether this call did."""
-        with self._lock:
-            if self.cancelled:
-                return False
-            self.cancelled = why
-        self._cancel(self)
+    @property
+    def due(self) -> float:
+        """When the watchdog has to look at it next."""
+        if not self.cancelled:
+            return self._ends_at
+        return self._gives_up_at if self._reached else min(self._tries_at, self._gives_up_at)
+
+    def tend(self, now: float) -> bool:
+        """Stop a handler whose time is over. Return True, once, when it has not stopped for too long."""
+        if not self.cancelled:
+            self._gives_up_at = now + GRACE
+        self.cancel(self.cancelled or LIMIT)
+        self._tries_at = now + TRY_AGAIN
+        if now < self._gives_up_at:
+            return False
+        self._gives_up_at = math.inf
         return True
 
+    def cancel(self, why: str) -> None:
+        """Stop the handler; the first reason counts. May be called again until the handler is reached."""
+        with self._lock:
+            self.cancelled = self.cancelled or why
+        self._reached = self._cancel(self)
+
     def report(self) -> bool:
-        """Whether the end of this delivery is still to be told; True once."""
+        """Return whether the end of this delivery is still to be reported: True once."""
         with self._lock:
             first, self._reported = not self._reported, True
         return first
@@ -77,21 +90,23 @@ class Run:
 
 
 def pause(seconds: float) -> float:
-    """Return when to renew a lease of so many seconds: a third of it, less a little chance."""
+    """Return how often to renew a lease of so many seconds: at a third of it, less a random part."""
     return seconds * RENEW_AT * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
 
 
-class Keeper:
-    """One thread that renews the leases of all running deliveries and watches their time."""
+class Watchdog:
+    """Has the leases of all running deliveries renewed, and one thread that watches their time limits."""
 
-    def __init__(self, emit: Callable[[Event], None], give_up: Callable[[Run], None]) -> None:
+    def __init__(self, emit: Callable[[Event], None], give_up: Callable[[Delivery], None]) -> None:
         self._emit = emit
         self._give_up = give_up
-        self._runs: set[Run] = set()
+        self._deliveries: set[Delivery] = set()
+        # Of its own: hooks are called from it, and those of one worker must not delay the leases of others.
+        self._renewer = Renewer()
         self._changed = threading.Condition()
         self._wakes = 0.0
         self._closed = False
-        self._thread = threading.Thread(target=self._loop, name="dirqueue-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="dirqueue-watchdog", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -102,6 +117,8 @@ class Keeper:
         with self._changed:
             self._closed = True
             self._changed.notify()
+        for delivery in self.running():
+            self._renewer.forget(delivery.lease)
         self._thread.join(GRACE)
 
     @property
@@ -109,23 +126,29 @@ class Keeper:
         """Whether the thread is doing its work."""
         return self._thread.is_alive()
 
-    def add(self, run: Run) -> None:
+    def add(self, delivery: Delivery) -> None:
         """Look after a delivery from now on."""
         with self._changed:
-            self._runs.add(run)
-            # Waking a thread for each message would cost more than the message: it wakes by itself in time.
-            if run.due < self._wakes:
+            self._deliveries.add(delivery)
+            if delivery.due < self._wakes:
                 self._changed.notify()
+        self._renewer.watch(
+            delivery.lease,
+            pause(delivery.lease.seconds),
+            lost=lambda _: delivery.cancel(LOST),
+            failed=lambda error: self._emit(delivery.event("error", f"cannot renew: {error}")),
+        )
 
-    def remove(self, run: Run) -> None:
-        """It has ended."""
+    def remove(self, delivery: Delivery) -> None:
+        """Stop looking after a delivery that has ended."""
+        self._renewer.forget(delivery.lease)
         with self._changed:
-            self._runs.discard(run)
+            self._deliveries.discard(delivery)
 
-    def running(self) -> list[Run]:
+    def running(self) -> list[Delivery]:
         """Return the deliveries being handled, the oldest first."""
         with self._changed:
-            return sorted(self._runs, key=lambda run: run.started)
+            return sorted(self._deliveries, key=lambda delivery: delivery.started)
 
     def _loop(self) -> None:
         while True:
@@ -133,40 +156,12 @@ class Keeper:
                 if self._closed:
                     return
                 now = time.monotonic()
-                due = [run for run in self._runs if run.due <= now]
+                due = [delivery for delivery in self._deliveries if delivery.due <= now]
                 if not due:
-                    soonest = min((run.due for run in self._runs), default=math.inf)
+                    soonest = min((delivery.due for delivery in self._deliveries), default=math.inf)
                     self._wakes = min(soonest, now + TICK)
                     self._changed.wait(self._wakes - now)
                     continue
-            for run in due:
-                self._tend(run, now)
-
-    def _tend(self, run: Run, now: float) -> None:
-        if run.ends_at <= now:
-            if run.cancel(LIMIT):
-                run.ends_at = now + GRACE
-            else:
-                run.ends_at = math.inf
-                self._give_up(run)
-        if run.renew_at <= now:
-            self._renew(run)
-
-    def _renew(self, run: Run) -> None:
-        lease = run.lease
-        run.renew_at = math.inf
-        if lease.ended:
-            return
-        try:
-            lease.renew()
-        except LeaseLost:
-            if lease.lost:  # else RACE: the slot has just committed
-                run.cancel(LOST)
-        except Unsupported:
-            return  # the layout's claims do not run out by themselves
-        except (DirQueueError, OSError) as error:
-            # A full disk, a dead server: there is time to try again, and the commit is fenced in any case.
-            self._emit(run.event("error", f"cannot renew: {error}"))
-            run.renew_at = time.monotonic() + pause(lease.seconds) * TRY_AGAIN
-        else:
-            run.renew_at = time.monotonic() + pause(lease.seconds)
+            for delivery in due:
+                if delivery.tend(now):
+                    self._give_up(delivery)

@@ -1,6 +1,6 @@
 """The worker object: what people use.
 
-Layer: conveniences.  Arguments and counts are here; each run is a Crew.
+Layer: conveniences.  Arguments and counts are here; each run is a Run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 from dirqueue.errors import SettingsError
 from dirqueue.settings import check_seconds
 from dirqueue.worker.events import Counts, Events, Hook
-from dirqueue.worker.run import Crew, Plan, Source, status_line
+from dirqueue.worker.outcome import check_handler
+from dirqueue.worker.run import Plan, Run, Source, status_line
 
 
 class Worker:
@@ -37,8 +38,9 @@ class Worker:
 
         Args:
             source: A queue, or a set of queues.
-            handler: Called with each message. Returning is success; Retry, Reject and Release say otherwise; any
-                other exception is a failure that is tried again by the queue's policy.
+            handler: A plain function, called with each message. Returning is success; Retry, Reject and Release
+                say otherwise; any other exception is a failure that is tried again by the queue's policy.
+                An `async def` or generator function is refused, and a returned awaitable is a failure.
             threads: Messages handled at once, in threads.
             processes: Messages handled at once, in child processes (instead of threads): they may crash or be killed.
             lease: Seconds to hold a message; renewed at a third of that while the handler runs.
@@ -51,8 +53,7 @@ class Worker:
         """
         if not callable(getattr(source, "get", None)):
             raise SettingsError(f"a worker needs a Queue or a QueueSet, not {source!r:.60}")
-        if not callable(handler):
-            raise SettingsError(f"handler must be callable, not {handler!r:.60}")
+        check_handler(handler)
         _whole("threads", threads, 1)
         _whole("processes", processes, 0)
         if limit is not None:
@@ -74,7 +75,7 @@ class Worker:
         )
         self._events = Events(hooks)
         self._lock = threading.Lock()
-        self._crew: Crew | None = None
+        self._current: Run | None = None
 
     def run(self) -> Counts:
         """Work until stop() or a signal; return how the deliveries ended."""
@@ -89,15 +90,15 @@ class Worker:
 
     def stop(self) -> None:
         """Claim no more; run() returns when the running handlers have finished, or `drain` seconds later."""
-        crew = self._crew
-        if crew is not None:
-            crew.stop()
+        run = self._current
+        if run is not None:
+            run.stop()
 
     def status(self) -> dict[str, Any]:
         """Return what the worker is doing, as plain values."""
-        crew = self._crew
-        if crew is not None:
-            return crew.status()
+        run = self._current
+        if run is not None:
+            return run.status()
         told: dict[str, Any] = {
             "queue": self._plan.name,
             "pid": os.getpid(),
@@ -112,16 +113,16 @@ class Worker:
 
     def _run(self, *, until_empty: bool, idle: float) -> Counts:
         with self._lock:
-            if self._crew is not None:
+            if self._current is not None:
                 raise SettingsError("this worker is running already: make another one")
-            crew = self._crew = Crew(self._plan, self._events, until_empty=until_empty, idle=idle)
+            run = self._current = Run(self._plan, self._events, until_empty=until_empty, idle=idle)
         before = self._events.counts()
         try:
-            crew.run()
+            run.run()
         finally:
-            self._crew = None
-        if crew.error is not None:
-            raise crew.error
+            self._current = None
+        if run.error is not None:
+            raise run.error
         after = self._events.counts()
         return Counts(*(now - then for now, then in zip(after, before, strict=True)))
 

@@ -11,7 +11,7 @@ import pytest
 from support.running import as_nobody, command, environment, sentence
 
 from dirqueue import Queue
-from dirqueue.cli.output import Exit, status_of
+from dirqueue.cli.exits import Exit, status_of
 from dirqueue.disk import fs
 
 READERS = (
@@ -83,6 +83,7 @@ def test_5_problems_found(dq, tmp_path):
     """By check."""
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "1500000000000000000000001").mkdir()
+    (tmp_path / "q" / "1500000000000000000000002").write_text("")
     assert dq("check", tmp_path / "q").status == Exit.PROBLEMS == 5
 
 
@@ -94,7 +95,7 @@ def test_69_a_missing_extra_is_one_sentence_with_the_cure(dq, monkeypatch):
     assert "pip install 'dirqueue[cli]'" in sentence(done)
 
 
-def test_70_a_defect_is_told_and_can_be_traced(dq, queue, monkeypatch):
+def test_70_a_defect_is_reported_and_can_be_traced(dq, queue, monkeypatch):
     """No traceback, unless DIRQUEUE_TRACE asks for one."""
 
     def broken(*_, **__):
@@ -104,7 +105,7 @@ def test_70_a_defect_is_told_and_can_be_traced(dq, queue, monkeypatch):
     queue.put(b"")
     done = dq("peek", queue.path)
     assert done.status == Exit.DEFECT == 70
-    assert "defect" in sentence(done)
+    assert "a bug in dirqueue" in sentence(done)
     monkeypatch.setenv("DIRQUEUE_TRACE", "1")
     assert "Traceback" in dq("peek", queue.path).err
 
@@ -331,7 +332,7 @@ def test_a_layout_that_is_not_there_is_one_sentence(dq, tmp_path):
     (tmp_path / "q").mkdir()
     (tmp_path / "q" / "queue.json").write_text('{"layout": "sideways"}')
     done = dq("put", tmp_path / "q", "x")
-    assert done.status == 2
+    assert done.status == 1
     sentence(done)
 
 

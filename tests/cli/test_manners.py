@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import unicodedata
 
 import pytest
 from support.running import command, environment
@@ -106,7 +107,7 @@ HEAVY = {
 
 
 def test_put_imports_argparse_and_what_a_queue_needs(tmp_path):
-    """No other verb, no extra, nothing slow: five modules of its own beside argparse and the library's."""
+    """No other verb, no extra, nothing slow: six modules of its own beside argparse and the library's."""
     count = "import sys; from dirqueue.__main__ import main; code = main(['put', 'q', 'x']); "
     done = subprocess.run(
         [sys.executable, "-c", count + "print(code, *sys.modules, file=sys.stderr)"],
@@ -121,7 +122,7 @@ def test_put_imports_argparse_and_what_a_queue_needs(tmp_path):
     )  # fmt: skip
     extra = set(loaded) - set(library.stdout.split()) - {"_locale", "locale"}  # argparse's own
     assert extra == {"dirqueue.__main__"} | {
-        f"dirqueue.cli{name}" for name in ("", ".arguments", ".main", ".output", ".put")
+        f"dirqueue.cli{name}" for name in ("", ".arguments", ".exits", ".main", ".output", ".put")
     }
 
 
@@ -223,3 +224,132 @@ def test_json_is_one_object_per_line_everywhere(dq, queue):
         for line in dq(verb, queue.path, "--json").lines:
             for key in json.loads(line):
                 assert f"`{key}`" in contract, f"docs/reference/json.md does not say what {key} of {verb} is"
+
+
+# --- options anywhere ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["put", "{q}", "--delay", "5m", "hello"],
+        ["put", "--delay", "5m", "{q}", "hello"],
+        ["put", "{q}", "hello", "--delay", "5m"],
+        ["put", "--json", "{q}", "--delay=5m", "hello", "-q"],
+    ],
+)
+def test_put_takes_options_anywhere(dq, queue, words):
+    """Before, between and after the queue and the bodies."""
+    assert dq(*(word.format(q=queue.path) for word in words)).status == 0
+    assert [message.data for message in queue.peek("delayed")] == [b"hello"]
+
+
+def test_bodies_that_look_like_options_follow_two_dashes(dq, queue):
+    """And options before the dashes are still options."""
+    assert dq("put", queue.path, "--no-sync", "--", "--delay", "-x").status == 0
+    assert sorted(message.data for message in queue.peek()) == [b"--delay", b"-x"]
+    done = dq("put", queue.path, "--dleay", "5m", "x")
+    assert (done.status, "unrecognized arguments: --dleay" in done.err) == (2, True)
+    assert "QUEUE" in dq("put").err
+
+
+def test_every_verb_with_a_list_of_arguments_takes_options_among_them(dq, queue, tmp_path):
+    """Also where two arguments come before the list."""
+    ids = [queue.put(b"%d" % number) for number in range(4)]
+    assert dq("cat", queue.path, ids[0], "--json", ids[1]).status == 0
+    assert (
+        dq("mv", queue.path, "--limit", "9", tmp_path / "to", ids[0], "--state", "ready", ids[1]).lines
+        == ids[:2]
+    )
+    handles = [dq("get", queue.path, "--hold").lines[0] for _ in range(2)]
+    assert dq("retry", queue.path, handles[0], "--error", "no", handles[1], "--delay", "0").status == 0
+    for _ in ids[2:]:
+        queue.get(timeout=0).reject("no")
+    assert sorted(dq("redrive", queue.path, ids[2], "--limit", "5", ids[3]).lines) == ids[2:]
+    assert len(dq("stat", queue.path, "--json", tmp_path / "to").lines) == 2
+    assert dq("purge", queue.path, "-v", tmp_path / "to").status == 0
+    assert dq("get", queue.path, "--quiet", "--exec", "grep", "-q", ".").status == 0
+
+
+# --- what a terminal may be sent -----------------------------------------------------------------------------
+
+#: Clears the screen by ESC, by C1, turns the text around, rings, deletes; and letters that are two columns wide.
+NASTY = "\x1b[2J\x9b2J\u202e\x07\x7f日本"
+CONTROLS = {"\x1b", "\x9b", "\u202e", "\x07", "\x7f"}
+
+
+@pytest.mark.parametrize("words", [["peek"], ["cat"], ["get"], ["get", "-n", "1"]])
+def test_a_body_on_a_terminal_is_escaped_unless_raw(queue, words):
+    """Line ends and tabs stay; a pipe and --raw get the bytes as they are."""
+    id = queue.put(f"a\tb\n{NASTY}".encode() + b"\xff")
+    verb, *options = words
+    where = [queue.path, id] if verb == "cat" else [queue.path]
+    status, shown = on_a_terminal(verb, *where, *options, NO_COLOR="1")
+    assert status == 0
+    assert not CONTROLS & set(shown)
+    assert "\\x1b[2J\\x9b2J\\u202e\\x07\\x7f日本\\xff" in shown
+    assert "a\tb\r\n" in shown or "a       b\r\n" in shown
+
+
+def test_raw_and_pipes_get_bodies_as_they_are(queue, dq):
+    """--raw is for people who want their terminal to obey."""
+    body = f"{NASTY}\n".encode()
+    queue.put(body)
+    assert dq("peek", queue.path).out.encode("utf-8", "surrogateescape") == body
+    assert "\x1b[2J" in on_a_terminal("peek", queue.path, "--raw")[1]
+
+
+def test_names_with_control_characters_are_escaped_everywhere(dq, tmp_path):
+    """In tables, tab-separated lines, JSON, errors and purge -v: no character controls a terminal."""
+    root = tmp_path / "root"
+    path = root / NASTY
+    with Queue(path, sync=False) as queue:
+        queue.put(NASTY)
+        queue.get(timeout=0).reject(NASTY)
+        queue.put(b"")
+    for words in (
+        ["list", root], ["list", root, "--table"], ["list", root, "--json"], ["stat", path, "--json"],
+        ["ls", path, "--state", "all", "--json"], ["ls", path, "--state", "all", "--table"],
+        ["purge", path, "-v"], ["purge", path, "--json"], ["monitor", root, "--once"],
+        ["monitor", root, "--once", "--json"], ["check", path, "--table"], ["shape", path, "--by", "queue"],
+        ["put", path, "--json", "x"], ["stat", path / "nope"], ["delete", path, "--dry-run"],
+    ):  # fmt: skip
+        done = dq(*words)
+        assert done.out + done.err, words
+        assert not CONTROLS & set(done.out + done.err), words
+    assert json.loads(dq("list", root, "--json").out)["queue"] == str(path)
+
+
+def test_json_of_a_name_that_is_not_utf8_is_valid(real, tmp_path):
+    r"""Each byte that is not UTF-8 is the four letters \xHH: any reader of JSON takes it."""
+    path = os.path.join(os.fsencode(tmp_path), b"q\xe9")
+    os.mkdir(path)
+    with Queue(os.fsdecode(path), sync=False) as queue:
+        queue.put(b"x")
+    for words in (["list", tmp_path], ["stat", os.fsdecode(path)], ["monitor", tmp_path, "--once"]):
+        done = subprocess.run(command(*words, "--json"), env=environment(), capture_output=True, check=True)
+        assert json.loads(done.stdout.decode("utf-8"))["queue"] == f"{tmp_path}/q\\xe9"
+    assert f'queue="{tmp_path}/q\\\\xe9"' in real("metrics", tmp_path).out
+
+
+def test_a_table_is_aligned_where_letters_are_two_columns_wide(dq, tmp_path):
+    """East Asian letters take two columns, combining ones none."""
+    for name in ("日本語", "abc", "e\u0301e\u0301"):
+        Queue(tmp_path / name, sync=False).put(b"")
+    head, *rows = dq("list", tmp_path, "--table").lines
+    column = head.index("LAYOUT")
+    for row in rows:
+        before = row[: row.index("native")]
+        wide = sum(unicodedata.east_asian_width(c) in "WF" for c in before)
+        none = sum(bool(unicodedata.combining(c)) for c in before)
+        assert len(before) + wide - none == column, row
+
+
+def test_no_bar_is_drawn_over_lines_that_are_typed(queue):
+    """`put --lines` at a terminal shows what is typed, and then the ids."""
+    pytest.importorskip("rich")
+    status, shown = on_a_terminal("put", queue.path, "--lines", answer=b"one\ntwo\n\x04")
+    assert status == 0
+    assert sorted(message.data for message in queue.peek()) == [b"one", b"two"]
+    assert "\x1b" not in shown
+    assert "━" not in shown

@@ -10,7 +10,7 @@ from filelock import FileLock
 from support.running import sentence
 
 from dirqueue import Queue
-from dirqueue.tools import discover
+from dirqueue.tools import delete
 
 DAY = 86400
 
@@ -73,6 +73,18 @@ def full_queue(path):
     return queue
 
 
+def pinned(queue, count):
+    """Pin messages as a Spark driver does, and leave nothing else in the queue."""
+    from dirqueue.layouts.native import pins, supply
+
+    queue.put_many([b"m%d" % number for number in range(count)])
+    owner = pins.Pins(queue.layout.directory, queue.settings, "driver")
+    owner.register(600)
+    owner.pin(0, supply.claimable(queue.layout.directory, queue.settings), pins.Limit())
+    queue.purge()
+    assert queue.stats()[:3] == (0, 0, count)
+
+
 def test_delete_removes_everything(dq, tmp_path):
     """Messages in all states, unfinished ones, settings, the directory."""
     full_queue(tmp_path / "q")
@@ -115,11 +127,16 @@ def test_delete_refuses_what_is_not_a_queue(dq, tmp_path):
     assert (tmp_path / "home" / "thesis.tex").exists()
 
 
-def test_delete_refuses_messages_pinned_by_spark(dq, queue):
-    """What another consumer keeps in the queue is not ours to delete."""
-    (Path(queue.path) / ".spark").mkdir(parents=True)
-    (Path(queue.path) / ".spark" / "pinned").write_text("x")
-    assert dq("delete", queue.path, "--yes").status == 1
+def test_delete_removes_messages_pinned_by_spark(dq, queue):
+    """They are messages of the queue, also if there are no others; a file beside them is not dirqueue's."""
+    pinned(queue, 3)
+    (Path(queue.path) / ".spark" / "notes.txt").write_text("x")
+    assert ".spark/notes.txt" in sentence(dq("delete", queue.path, "--yes"))
+    assert queue.stats().leased == 3
+    (Path(queue.path) / ".spark" / "notes.txt").unlink()
+    assert "with 3 messages" in dq("delete", queue.path, "--dry-run").err
+    assert delete.delete(queue.layout) == 3
+    assert not os.path.exists(queue.path)
 
 
 def test_delete_dry_run_deletes_nothing(dq, queue):
@@ -144,7 +161,7 @@ def test_delete_gives_up_when_somebody_keeps_putting(queue, monkeypatch):
 
     monkeypatch.setattr(fs, "rmdir", busy)
     with pytest.raises(QueueError, match="does not become empty"):
-        discover.delete(queue.layout)
+        delete.delete(queue.layout)
 
 
 def test_clear_and_flush(dq, tmp_path):
@@ -184,14 +201,37 @@ def test_list_of_a_root_without_queues_is_status_3(dq, tmp_path):
     assert dq("list", tmp_path / "nope").status == 1
 
 
-def test_list_goes_on_after_a_queue_that_cannot_be_opened(dq, tmp_path):
-    """A damaged queue.json is told, and the others are shown."""
+@pytest.mark.parametrize("text", ["{", "[" * 200_000, '{"lease": ' + "9" * 400 + "}"])
+def test_list_gives_the_error_of_a_queue_that_cannot_be_opened_in_its_row(dq, tmp_path, text):
+    """A damaged queue.json, however damaged, is status 1; the others are listed."""
     Queue(tmp_path / "good", sync=False).put(b"")
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "queue.json").write_text("{")
+    (tmp_path / "bad" / "queue.json").write_text(text)
     done = dq("list", tmp_path)
-    assert [line.split("\t")[0] for line in done.lines] == [str(tmp_path / "good")]
-    assert "queue.json" in sentence(done)
+    assert (done.status, done.err) == (1, "")
+    bad, good = (line.split("\t") for line in done.lines)
+    assert bad[0] == str(tmp_path / "bad")
+    assert bad[2] == ""
+    assert bad[-1]
+    assert good[2:] == ["1", "0", "0", "0", "0", ""]
+    table = dq("list", tmp_path, "--table").lines
+    assert table[0].split()[-1] == "ERROR"
+    assert dq("list", tmp_path / "good", "--table").lines[0].split()[-1] == "DONE"
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"lease": ' + "9" * 400 + "}"])
+def test_one_sick_queue_does_not_end_purge_monitor_or_metrics(dq, tmp_path, text):
+    """Each reports it, and does its work on the others."""
+    file = leftover(tmp_path / "good")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "queue.json").write_text(text)
+    assert dq("purge", "-r", tmp_path).status != 0
+    assert not file.exists()
+    bad, good = (json.loads(line) for line in dq("monitor", tmp_path, "--once", "--json").lines)
+    assert (bool(bad["error"]), good["error"]) == (True, None)
+    out = dq("metrics", tmp_path).out
+    assert f'dirqueue_up{{queue="{tmp_path}/bad"}} 0' in out
+    assert f'dirqueue_up{{queue="{tmp_path}/good"}} 1' in out
 
 
 def test_stat_counts_states(dq, tmp_path):
@@ -309,7 +349,7 @@ def test_purge_many_queues_under_a_root(dq, tmp_path):
     (tmp_path / "root" / "bad" / "queue.json").write_text("[]")
     done = dq("purge", "-r", tmp_path / "root", "-j", "3", "--verbose")
     assert done.lines == [f"{tmp_path}/root/{name}\tnew=1" for name in "abcdef"]
-    assert done.status == 2
+    assert done.status == 1
     assert "queue.json" in sentence(done)
     assert not any(file.exists() for file in files)
     rows = [json.loads(line) for line in dq("purge", tmp_path / "root" / "a", "--json").lines]
@@ -449,3 +489,89 @@ def test_convert_keeps_the_messages_and_the_path(dq, tmp_path):
     assert dq("list", tmp_path).out.split("\t")[1] == "native"
     assert dq("get", path, "--all").lines == ["a", "b", "c"]
     assert dq("convert", tmp_path / "nope", "--to", "native").status == 1
+
+
+# --- what a power cut would leave ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_mv_flushes_the_target_before_it_prints_an_id(dq, tmp_path, monkeypatch, batch):
+    """CRASH: the directory that has the new names is flushed after the last rename, then each one that had the old."""
+    from dirqueue.disk import fs
+
+    source, target = Queue(tmp_path / "from"), Queue(tmp_path / "to")
+    bodies = [b"a", b"b"]
+    ids = source.put_many(bodies) if batch else [source.put(body) for body in bodies]
+    target.layout.directory.make()
+    before = {path: os.stat(path).st_ino for path in (source.path, target.path)}
+    left = before[source.path]
+    if batch:
+        (folder,) = [each for each in os.scandir(source.path) if each.is_dir()]
+        left = folder.inode()
+    seen = []
+    fsync, rename = fs.fsync, fs.rename_noreplace
+    monkeypatch.setattr(fs, "fsync", lambda fd: (seen.append(os.fstat(fd).st_ino), fsync(fd)))
+    monkeypatch.setattr(fs, "rename_noreplace", lambda *how: (seen.append("rename"), rename(*how)))
+    assert sorted(dq("mv", source.path, target.path).lines) == sorted(ids)
+    assert seen == ["rename", "rename", before[target.path], left]
+
+
+#: Runs the command and writes the order of its calls that make durable, or remove, to stderr.
+RECORDED = """
+import os, stat, sys
+from dirqueue.disk import fs
+from dirqueue.__main__ import main
+fsync, unlink, rename = fs.fsync, fs.unlink, fs.rename
+def say(*what):
+    os.write(2, (" ".join(what) + "\\n").encode())
+def flushed(fd):
+    fsync(fd)
+    say("fsync", "file" if fd == 1 else "other", str(os.fstat(fd).st_size))
+def removed(path, **how):
+    if os.path.basename(path)[0].isdigit():  # not a probe of the clock
+        say("unlink", os.path.basename(path))
+    unlink(path, **how)
+fs.fsync, fs.unlink = flushed, removed
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("options", "count"), [([], 1), (["--all"], 2), (["--json"], 1)])
+def test_get_into_a_file_acknowledges_after_the_file_is_on_disk(tmp_path, options, count):
+    """CRASH: `get > file` flushes the body before it removes the message; each of several."""
+    import subprocess
+    import sys
+
+    from support.running import environment
+
+    with Queue(tmp_path / "q") as queue:
+        queue.put(b"first")
+        queue.put(b"second")
+    with open(tmp_path / "file", "wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", RECORDED, "get", tmp_path / "q", *options],
+            env=environment(), stdout=file, stderr=subprocess.PIPE, text=True, check=True, timeout=50,
+        )  # fmt: skip
+    calls = [line.split() for line in done.stderr.splitlines()]
+    order = [call[0] for call in calls if call[:2] == ["fsync", "file"] or call[0] == "unlink"]
+    assert order == ["fsync", "unlink"] * count
+    sizes = [int(call[2]) for call in calls if call[:2] == ["fsync", "file"]]
+    assert sizes[-1] == (tmp_path / "file").stat().st_size
+
+
+# --- many at once ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["cat", "mv"])
+def test_many_ids_are_found_by_one_pass(dq, tmp_path, monkeypatch, verb):
+    """In a batch every search for one id reads all names: the passes do not grow with the ids."""
+    from dirqueue.layouts.native import inspect
+
+    queue = Queue(tmp_path / "q", sync=False)
+    ids = queue.put_many([b"%d" % number for number in range(50)])
+    passes = []
+    entries = inspect.entries
+    monkeypatch.setattr(inspect, "entries", lambda *how: (passes.append(1), entries(*how))[1])
+    words = [tmp_path / "other"] if verb == "mv" else []
+    assert dq(verb, queue.path, *words, *ids).status == 0
+    assert len(passes) <= 2

@@ -6,7 +6,7 @@ import sys
 import pytest
 from support.running import ROOT, environment
 
-from dirqueue.cli.output import Exit
+from dirqueue.cli.exits import Exit
 
 
 def test_the_generated_pages_are_up_to_date():

@@ -126,7 +126,7 @@ def test_a_body_that_cannot_be_an_argument_is_rejected(queue, tmp_path):
         (["--", "{}"], "must not choose"),
         (["no_such_module:f"], "cannot import 'no_such_module'"),
         (["os:no_such_function"], "no function 'no_such_function'"),
-        (["--idle", "soon", "--", "true"], "no duration"),
+        (["--idle", "soon", "--", "true"], "not a duration"),
         ([], "required"),
     ],
 )
@@ -136,6 +136,24 @@ def test_what_cannot_be_run_is_said_before_anything_is_claimed(queue, tmp_path, 
     done = dq("work", "q", "--until-empty", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+    assert [message.attempts for message in queue.peek()] == [0]
+
+
+@pytest.mark.parametrize("how", [[], ["--threads"]], ids=["processes", "threads"])
+@pytest.mark.parametrize("name", ["coroutine", "generator", "handlers.method"])
+def test_function_that_would_do_nothing_is_bad_usage(queue, tmp_path, how, name):
+    """An async or generator function is one sentence and status 2; the message is untouched."""
+    (tmp_path / "jobs.py").write_text(
+        "async def coroutine(message): pass\n"
+        "def generator(message): yield\n"
+        "class Handlers:\n"
+        "    async def method(self, message): pass\n"
+        "handlers = Handlers()\n"
+    )
+    queue.put(b"x")
+    done = work(tmp_path, *how, f"jobs:{name}")
+    assert done.returncode == 2
     assert done.stderr.count(b"\n") == 1
     assert [message.attempts for message in queue.peek()] == [0]
 
@@ -182,6 +200,52 @@ def test_a_time_limit_ends_the_program_and_what_it_started(queue, tmp_path):
     assert queue.message(id).error == "time limit of 0.5 s exceeded"
     if (tmp_path / "pid").exists():  # it may have been stopped before it came so far
         until(lambda: not running(int((tmp_path / "pid").read_text())), "the grandchild to end")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+@pytest.mark.parametrize(
+    "words", [("work", "q", "--"), ("get", "q", "--wait", "--exec")], ids=["work", "get --exec"]
+)
+def test_program_ends_with_a_worker_that_is_killed(queue, tmp_path, words):
+    """SIGKILL of the worker leaves no program running beside the next delivery of its message."""
+    queue.put(b"x")
+    script = "trap '' TERM HUP INT; echo $$ > pid.part; mv pid.part pid; while :; do sleep 0.1; done"
+    worker = start(*words, "sh", "-c", script, cwd=tmp_path)
+    try:
+        until((tmp_path / "pid").exists, "the program to begin")
+        pid = int((tmp_path / "pid").read_text())
+        assert running(pid)
+        worker.kill()
+        worker.wait()
+        try:
+            until(lambda: not running(pid), "the program to end", 10)
+        except AssertionError:
+            os.killpg(pid, signal.SIGKILL)
+            raise
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_program_outlives_the_other_slots(queue, tmp_path):
+    """One slot has ended, and its thread with it: the program of the other one is not touched."""
+    queue.put_many([b"quick", b"slow"])
+    script = 'if [ "$1" = quick ]; then exit 0; fi; touch begun; while [ ! -e go ]; do sleep 0.05; done; touch finished'
+    worker = start(
+        "work", "q", "-j2", "--limit", "2", "-v", "--", "sh", "-c", script, "sh", "{}", cwd=tmp_path
+    )
+    try:
+        until((tmp_path / "begun").exists, "the program to begin")
+        until(lambda: "event=acked" in (tmp_path / "said").read_text(), "the other one to end")
+        until(lambda: len(os.listdir(f"/proc/{worker.pid}/task")) <= 4, "the thread of the other slot to end")
+        (tmp_path / "go").touch()
+        assert worker.wait(40) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    assert (tmp_path / "finished").exists()
+    assert queue.stats().total == 0
 
 
 def running(pid):

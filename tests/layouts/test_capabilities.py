@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dirqueue.layouts import _MODULES, layout_class
+from dirqueue.layouts import NAMES, layout_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "layouts.md"
 #: The first word of a row that stands for a capability of that name.
@@ -24,7 +24,7 @@ def table():
     return found
 
 
-@pytest.mark.parametrize("name", list(_MODULES))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_table_says_what_the_layout_says(name):
     """A reader of the page and a reader of `lacks` learn the same."""
     lacks = layout_class(name).lacks

@@ -9,7 +9,7 @@ import pytest
 from support.kit import drain, files
 
 import dirqueue
-from dirqueue import LayoutError, LeaseLost, Queue, Unsupported
+from dirqueue import LeaseLost, Queue, Unsupported
 from dirqueue.layouts.dirq.schema import Schema, read_table, write_table
 
 OLD = time.time() - 10_000
@@ -92,37 +92,6 @@ def test_put_path_of_dirq_simple_keeps_the_file_itself(tmp_path):
     assert (facts.st_ino, stat.S_IMODE(facts.st_mode)) == (inode, 0o640)
     assert not file.exists()
     queue.close()
-
-
-@pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
-def test_a_directory_is_recognised(tmp_path, layout):
-    """Who does not name the layout gets the one that is there."""
-    with Queue(tmp_path / "q", layout=layout, sync=False) as queue:
-        queue.put(b"x")
-    with Queue(tmp_path / "q") as queue:
-        assert queue.layout.name == layout
-        assert queue.get(timeout=0).message.body == b"x"
-
-
-@pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
-def test_a_queue_that_was_only_created_is_recognised(tmp_path, layout):
-    """create() leaves enough to tell the layout by."""
-    Queue.create(tmp_path / "q", layout=layout).close()
-    with Queue(tmp_path / "q") as queue:
-        assert queue.layout.name == layout
-
-
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [("vsqs", "dirq-simple"), ("native", "dirq-simple"), ("native", "dirq-normal"), ("vsqs", "dirq-normal")],
-)
-def test_a_mixture_is_refused(tmp_path, one, two):
-    """Two formats in one directory are a mistake that is not made worse."""
-    for layout in (one, two):
-        with Queue(tmp_path / "q", layout=layout, sync=False) as queue:
-            queue.put(b"x")
-    with pytest.raises(LayoutError, match="mixture"):
-        Queue(tmp_path / "q")
 
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])

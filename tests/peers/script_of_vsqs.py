@@ -39,8 +39,25 @@ def run(module, path):
     seen.append(queue.receive(timeout=0.01))
     seen.append(queue.delete(ids[1]))
     seen.append((queue.size(), os.listdir(path / "q")))
+    seen += more(module, manager, path)
     # Queues of one directory share a watch in vsqs 0.3, and the second close fails: one is closed.
     seen.append([queue.close(), manager.close()])
+    return seen
+
+
+def more(module, manager, path):
+    """Change the capacity, delete what is not there, and use names with a slash."""
+    seen = []
+    queue = manager.get_queue("a/b", capacity=0)
+    seen.append((queue.path == str(path / "a" / "b"), os.path.isdir(path / "a" / "b"), queue.capacity))
+    for capacity in (0, 1, None, 2):
+        queue.capacity = capacity
+        try:
+            seen.append((capacity, len(queue.publish(b"x", timeout=0)), queue.size()))
+        except module.QueueFullException as full:
+            seen.append((capacity, "full", full.args))
+    for id in (None, "", "x", "1234", 5, "1600000000000000", "../a"):
+        seen.append((id, queue.delete(id), queue.size()))
     return seen
 
 

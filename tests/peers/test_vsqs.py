@@ -65,10 +65,26 @@ def test_capacity_holds_publishers_back(tmp_path):
     queue.close()
 
 
-def test_a_name_cannot_leave_the_manager(tmp_path):
-    """Queues lie in the manager's directory."""
+@pytest.mark.parametrize("name", ["../q", "a/../../q", "/q", "a//q", "a/", "", ".", "a\0"])
+def test_manager_refuses_names_outside_of_its_directory(tmp_path, name):
+    """Queues lie in the manager's directory, or in directories there."""
     with pytest.raises(ValueError, match="name"):
-        QueueManager(tmp_path).get_queue("../q")
+        QueueManager(tmp_path / "m").get_queue(name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_capacity_that_is_raised_lets_a_waiting_publisher_go_on(tmp_path):
+    """It is looked at again each time that something changes in the queue."""
+    queue = QueueManager(tmp_path).get_queue("q", capacity=0)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(queue.publish(b"y")))
+    thread.start()
+    queue.capacity = 1
+    (tmp_path / "q" / "something").touch()
+    (tmp_path / "q" / "something").unlink()
+    thread.join(PATIENCE)
+    assert done
+    queue.close()
 
 
 def run(module, path):

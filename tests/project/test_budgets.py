@@ -1,4 +1,4 @@
-"""Budgets: system calls, wasted calls, import, memory, module sizes, and who may touch the disk."""
+"""Budgets: system calls, wasted calls, import, memory, module sizes, and which modules may touch the disk."""
 
 import ast
 import collections
@@ -33,7 +33,7 @@ LOOP = """
 import os, sys
 from dirqueue import Queue
 from dirqueue.layouts.native import cursor
-cursor.FRESH_SECONDS = 600  # how often a slow machine looks again is not the question
+cursor.FRESH_SECONDS = 600  # a slow machine would list again, and that is not measured here
 queue = Queue(sys.argv[1], sync=sys.argv[2] == "True", lease=600.0)
 what = sys.argv[3]
 for _ in range(300):
@@ -67,7 +67,7 @@ def traced(tmp_path, what, *, sync):
 
 
 @pytest.mark.needs("strace")
-def test_a_publish_takes_five_calls(tmp_path):
+def test_put_takes_five_calls(tmp_path):
     """open, write, close, rename: and no listing."""
     calls = traced(tmp_path, "put", sync=False)
     assert calls.total() <= 5 * 100, calls
@@ -75,12 +75,12 @@ def test_a_publish_takes_five_calls(tmp_path):
 
 
 @pytest.mark.needs("strace")
-def test_a_claim_a_read_and_an_ack_take_five_calls(tmp_path):
+def test_get_read_and_ack_take_five_calls(tmp_path):
     """rename, open, read, close, unlink; one listing serves many."""
     calls = traced(tmp_path, "get", sync=False)
     listing = calls["getdents64"]
     assert listing <= 8, calls
-    refresh = 10 * listing  # a machine that stalls looks again: the calls of a listing, not of a message
+    refresh = 10 * listing  # a machine that stalls lists again: these calls are not those of a message
     assert calls.total() <= 5 * 100 + refresh, calls
 
 
@@ -99,8 +99,8 @@ def test_sync_adds_only_fsyncs(tmp_path, what):
 
 
 @pytest.mark.needs("strace")
-def test_an_empty_poll_after_a_backlog_costs_what_a_fresh_one_does(tmp_path):
-    """Draining leaves nothing that every later look pays for."""
+def test_get_on_an_empty_queue_costs_the_same_after_a_backlog(tmp_path):
+    """Draining leaves nothing behind that every later get pays for."""
     code = """
 import os, sys
 from dirqueue import Empty, Queue
@@ -163,19 +163,19 @@ def test_eight_consumers_waste_few_renames(tmp_path, kind):
     processes = [FORK.Process(target=_race, args=(tmp_path / "queue", start, there)) for _, there in pipes]
     for process in processes:
         process.start()
-    told = []
+    counts = []
     for here, _ in pipes:
         assert here.poll(2 * PATIENCE)
-        told.append(here.recv())
+        counts.append(here.recv())
     for process in processes:
         process.join(PATIENCE)
-    got, renames = map(sum, zip(*told, strict=True))
+    got, renames = map(sum, zip(*counts, strict=True))
     assert got == 4000
-    assert renames - got <= 0.5 * got, told
+    assert renames - got <= 0.5 * got, counts
 
 
 def test_import_is_cheap_and_alone(tmp_path):
-    """Below 25 ms of CPU above bare Python; nothing of other people is imported by it."""
+    """Less than 25 ms of CPU above bare Python, and no package of anyone else."""
     statements = ("", "import dirqueue", "from dirqueue import Queue")
     end = "\nu = resource.getrusage(resource.RUSAGE_SELF)\nprint(u.ru_utime + u.ru_stime)"
     # Compiled once, as anywhere; empty means unset.
@@ -220,8 +220,8 @@ print(status("VmHWM") - start)
     "n", [100_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(0)])]
 )
 @pytest.mark.timeout(180)
-def test_the_memory_of_a_consumer_stays_small(tmp_path, n):
-    """A deep queue costs its consumer no more than 10 MiB above its start."""
+def test_a_consumer_of_a_deep_queue_needs_little_memory(tmp_path, n):
+    """At most 10 MiB more than at its start."""
     queue = Queue(tmp_path / "queue", sync=False)
     queue.put(b"first")
     for _ in range(n // 50_000):
@@ -235,8 +235,8 @@ def modules():
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_module_is_long(path):
-    """Ceiling 500 lines."""
+def test_a_module_has_at_most_500_lines(path):
+    """Most have far fewer."""
     assert len(path.read_text().splitlines()) <= 500
 
 
@@ -246,13 +246,13 @@ FORBIDDEN = {
     "listdir", "link", "symlink", "stat", "lstat", "fstat", "fsync", "write", "read", "close", "utime", "walk",
     "fdatasync", "truncate", "ftruncate", "chmod", "chown",
 }  # fmt: skip
-#: Edges that run other people's programs or talk to terminals and sockets, not to queues.
+#: Edges that run other programs or use terminals and sockets, not queues.
 EDGES = ("cli/", "web/", "spark/", "compat/", "tools/doctor/")
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_only_fs_touches_the_disk(path):
-    """No os.rename and the like, no shutil, no tempfile.NamedTemporaryFile outside the seam."""
+def test_a_module_other_than_fs_does_not_touch_the_disk(path):
+    """No os.rename and the like, no shutil, no open() outside of fs.py."""
     if path.name == "fs.py" or path.relative_to(PACKAGE).as_posix().startswith(EDGES):
         return
     stray = []
@@ -267,8 +267,8 @@ def test_only_fs_touches_the_disk(path):
     assert stray == []
 
 
-def test_an_empty_queue_costs_two_looks(tmp_path):
-    """A first empty get lists twice, an idle one after it not at all."""
+def test_get_on_an_empty_queue_lists_it_at_most_twice(tmp_path):
+    """The second listing confirms that it is empty: a listing may miss a file that is being renamed."""
     queue = Queue(tmp_path / "queue", sync=False)
     queue.put(b"x")
     drain(queue)

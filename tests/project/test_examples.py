@@ -1,4 +1,4 @@
-"""Every example in the README and the docs runs as it stands."""
+"""Every example in the README and the docs runs, and every link leads to something."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 BLOCK = re.compile(r"^```(python|console)([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Pages whose examples need Spark run with the Spark tests.
 NEEDS_SPARK = {"howto/spark.md"}
@@ -28,7 +29,7 @@ def runnable() -> list[Path]:
 
 
 @pytest.mark.parametrize("page", runnable(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     """Its Python blocks run as one program, and its shell blocks one after the other, in an empty directory."""
     script = []
     for number, (language, mark, text) in enumerate(blocks(page)):
@@ -81,15 +82,40 @@ def _shell(block, compare):
 '''
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    """A relative link names a file that exists."""
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a page's headings get."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-def test_the_reference_pages_say_what_the_docstrings_say() -> None:
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_to_files_and_headings(page: Path) -> None:
+    """A relative link names a file that exists, and a heading in it if it has an anchor."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for path, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        if "://" in path:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name} links to {path}, which is not there"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}"
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    """A page that no list names is one that nobody finds."""
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / path).resolve() for path in re.findall(r"\]\(([^)#\s]+)\)", index.read_text())}
+    assert [page.name for page in PAGES if page != index and page.resolve() not in linked] == []
+
+
+def test_make_targets_that_a_page_names_exist() -> None:
+    """`make TARGET` in the pages is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in LINKED for name in re.findall(r"[`$] ?make ([a-z-]+)", page.read_text())}
+    assert len(named) > 5
+    assert named - targets == set()
+
+
+def test_reference_pages_match_the_docstrings() -> None:
     """scripts/api_reference.py would write what is there."""
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "api_reference.py", "--check"],

@@ -1,9 +1,12 @@
 """asyncio: the same names, awaited."""
 
 import asyncio
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.kit import PATIENCE
+from support.kit import LONG, PATIENCE, in_child, wait_until
 
 from dirqueue import Empty, LeaseLost, Queue
 from dirqueue.aio import AsyncQueue
@@ -125,5 +128,213 @@ def test_a_cancelled_block_releases(make):
         lease = await queue.get(timeout=PATIENCE)
         assert lease.message.attempts <= 1
         await lease.ack()
+
+    run(story())
+
+
+class Gate:
+    """Stops a method of a layout in its thread, from its nth call on, until the gate is opened."""
+
+    def __init__(self, layout, name, monkeypatch, call=1):
+        self.reached, self._opened, self._calls = threading.Event(), threading.Event(), itertools.count(1)
+        real = getattr(layout, name)
+
+        def gated(*arguments):
+            if next(self._calls) >= call:
+                self.reached.set()
+                assert self._opened.wait(PATIENCE), "nobody opened the gate"
+            try:
+                return real(*arguments)
+            finally:
+                self.passed += 1
+
+        self.passed = 0
+        monkeypatch.setattr(layout, name, gated)
+
+    async def reach(self):
+        """Wait until a call stands at the gate."""
+        assert await asyncio.to_thread(self.reached.wait, PATIENCE)
+
+    def open(self, *_):
+        self._opened.set()
+
+
+async def some_turns():
+    """Let the loop go round: whatever is ready to run, runs."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_get_many_that_is_cancelled_keeps_nothing(make, monkeypatch, call):
+    """Cancelled at any of its claims, it gives back those before and the one under way."""
+
+    async def story():
+        queue = make(lease=LONG)
+        for n in range(3):
+            await queue.put(f"{n}")
+        gate = Gate(queue.queue.layout, "claim", monkeypatch, call)
+        task = asyncio.create_task(queue.get_many(3, timeout=PATIENCE))
+        await gate.reach()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.open()
+        await queue.close()  # waits for the thread
+        monkeypatch.undo()
+        assert len(await queue.get_many(3, timeout=0)) == 3
+
+    run(story())
+
+
+@pytest.mark.parametrize("verb", ["get", "get_many"])
+def test_get_that_is_cancelled_as_the_loop_ends_keeps_nothing(make, monkeypatch, verb):
+    """Its claim comes through when there is no loop any more to hear of it."""
+    queue = make(lease=LONG)
+    queue.queue.put(b"x")
+    gate = Gate(queue.queue.layout, "claim", monkeypatch)
+
+    async def story():
+        task = asyncio.create_task(queue.get(timeout=5) if verb == "get" else queue.get_many(2, timeout=5))
+        task.add_done_callback(gate.open)
+        await gate.reach()  # and return: asyncio.run cancels the task
+
+    run(story())
+    wait_until(lambda: queue.queue.stats().ready == 1, "the release")
+
+
+@pytest.mark.parametrize("verb", ["ack", "release", "renew", "block"])
+def test_end_of_a_lease_holds_up_a_cancellation(make, monkeypatch, verb):
+    """A task cancelled while it commits is over only when the commit is; what happened is known then."""
+
+    async def story():
+        queue = make(lease=LONG)
+        await queue.put(b"x")
+        lease = await queue.get(timeout=PATIENCE)
+
+        async def block():
+            async with lease:
+                pass
+
+        gate = Gate(queue.queue.layout, "ack" if verb == "block" else verb, monkeypatch)
+        task = asyncio.create_task(block() if verb == "block" else getattr(lease, verb)())
+        await gate.reach()
+        try:
+            for _ in range(3):  # however often
+                task.cancel()
+                await some_turns()
+                assert not task.done()
+        finally:
+            gate.open()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert gate.passed == 1
+        assert lease.ended == {"release": "released", "renew": ""}.get(verb, "acked")
+
+    run(story())
+
+
+def test_put_many_of_a_generator_waits_for_room_and_puts_all(make):
+    """It is tried more than once, and a generator can be read only once."""
+
+    async def story():
+        queue = make(max_messages=3)
+        await queue.put(b"first")
+        task = asyncio.create_task(queue.put_many((f"{n}".encode() for n in range(3)), timeout=PATIENCE))
+        await asyncio.sleep(0.05)  # one try or more
+        assert not task.done()
+        await (await queue.get(timeout=0)).ack()
+        assert len(await task) == 3
+        leases = [lease async for lease in queue.consume(timeout=0)]
+        assert sorted(lease.message.body for lease in leases) == [b"0", b"1", b"2"]
+
+    run(story())
+
+
+def test_queue_does_not_wait_for_the_executor_of_the_loop(make):
+    """Other libraries may block every thread that asyncio has: an ack must not queue up behind them."""
+
+    async def story():
+        queue = make()
+        over = threading.Event()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        blocked = asyncio.create_task(asyncio.to_thread(over.wait, PATIENCE))
+        await some_turns()
+        try:
+            await queue.put(b"x")
+            async with await queue.get(timeout=0) as message:
+                assert message.body == b"x"
+            await queue.close()
+            assert not blocked.done()
+        finally:
+            over.set()
+        assert await blocked
+
+    run(story())
+
+
+def test_close_waits_for_calls_and_ends_the_threads(make, monkeypatch):
+    """Awaited, as everything else; what is used after it opens again."""
+
+    async def story():
+        async with make() as queue:
+            gate = Gate(queue.queue.layout, "put", monkeypatch)
+            put = asyncio.create_task(queue.put(b"x"))
+            await gate.reach()
+            closed = asyncio.create_task(queue.close())
+            await some_turns()
+            assert not closed.done()
+            gate.open()
+            await closed
+            assert await put
+            lease = await queue.get(timeout=0)
+        assert queue.queue.layout.directory.fd < 0
+        await lease.ack()
+        assert (await queue.stats()).total == 0
+        await queue.close()
+
+    before = set(threading.enumerate())
+    run(story())
+    wait_until(lambda: not [each for each in threading.enumerate() if each not in before and each.is_alive()
+                            and each.name.startswith("dirqueue-aio")], "the end of the threads")  # fmt: skip
+
+
+def test_queue_works_in_a_forked_child(make):
+    """The threads of the parent are not in the child."""
+    queue = make()
+
+    async def story(body):
+        await queue.put(body)
+        async with await queue.get(timeout=0) as message:
+            return message.body
+
+    assert run(story(b"parent")) == b"parent"
+    assert in_child(lambda: run(story(b"child"))) == b"child"
+    run(queue.close())
+
+
+def test_create_keeps_settings_that_the_format_has_no_place_for(tmp_path):
+    """The queue object that create returns has them, as that of Queue.create."""
+
+    async def story():
+        queue = await AsyncQueue.create(tmp_path / "dirq", layout="dirq-simple", granularity=7)
+        assert queue.settings.granularity == 7
+        queue = await AsyncQueue.create(tmp_path / "native", lease=7)
+        assert queue.settings.lease == 7
+        await queue.close()
+
+    run(story())
+
+
+def test_lease_shows_what_a_lease_shows(make):
+    async def story():
+        queue = make()
+        await queue.put(b"x")
+        lease = await queue.get(timeout=0, lease=60)
+        names = ("message", "path", "codec", "token", "handle", "seconds", "until", "ended", "lost")
+        assert [getattr(lease, name) for name in names] == [getattr(lease.lease, name) for name in names]
+        await lease.ack()
+        assert repr(lease) == f"<AsyncLease {lease.message.id} acked>"
+        await queue.close()
 
     run(story())

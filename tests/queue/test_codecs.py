@@ -45,13 +45,58 @@ def test_a_value_comes_back_as_it_was(make_queue, codec, value):
 @pytest.mark.parametrize(
     ("codec", "bad"), [("bytes", 5), ("bytes", None), ("text", b"x"), ("json", object()), (Number(), "x")]
 )
-def test_a_value_that_cannot_be_encoded_is_refused(make_queue, codec, bad, tmp_path):
+def test_put_refuses_a_value_that_the_codec_cannot_encode(make_queue, codec, bad, tmp_path):
     """Before anything is written."""
     queue = make_queue(codec=codec)
     with pytest.raises(ValueError, match="encoded") as caught:
         queue.put(bad)
     assert isinstance(caught.value, CodecError)
     assert not (tmp_path / "queue").exists()
+
+
+@dataclass
+class Parcel(Job):
+    weight: float = 1.0
+
+
+@dataclass
+class Picky:
+    size: int
+
+    def __post_init__(self):
+        if self.size < 0:
+            raise ValueError("size is negative")
+
+
+def picky(size):
+    made = Picky(0)
+    made.size = size
+    return made
+
+
+@pytest.mark.parametrize(
+    ("codec", "bad", "why"),
+    [
+        (Job, "oops", "JSON object"), (Job, 5, "JSON object"), (Job, None, "JSON object"), (Job, [Job("a")], "object"),
+        (Job, {"size": 1}, "name"), (Job, {"name": "a", "colour": 1}, "colour"), (Job, Parcel("a"), "weight"),
+        (Job, Picky(1), "size|name"), (Picky, picky(-1), "negative"),
+    ],
+    ids=lambda each: str(each)[:30],
+)  # fmt: skip
+def test_put_refuses_what_a_typed_queue_could_not_read_back(make_queue, tmp_path, codec, bad, why):
+    """Else it is accepted, and buried by a consumer long after the producer could have known."""
+    queue = make_queue(codec=codec)
+    for put in (queue.put, lambda body: queue.put_many([body])):
+        with pytest.raises(CodecError, match=rf"cannot be read back as {codec.__name__}: .*({why})"):
+            put(bad)
+    assert len(queue) == 0
+
+
+def test_put_takes_a_dict_that_a_typed_queue_can_read_back(make_queue):
+    """As a producer in another language would write it."""
+    queue = make_queue(codec=Job)
+    queue.put({"name": "a"})
+    assert queue.get(timeout=0).message.body == Job("a")
 
 
 def test_a_lone_surrogate_is_refused(queue):

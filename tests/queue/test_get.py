@@ -7,7 +7,7 @@ import time
 import pytest
 from support.kit import LONG, PATIENCE, SHORT, drain, wait_until
 
-from dirqueue import Empty, SettingsError
+from dirqueue import Empty, QueueAccess, SettingsError
 
 
 def test_fifo_by_default(queue, needs):
@@ -120,6 +120,27 @@ def test_get_many_takes_what_is_there(queue):
     assert {lease.message.id for lease in leases} == ids
     with pytest.raises(Empty):
         queue.get_many(1, timeout=0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, QueueAccess("no", path="", errno=5)], ids=repr)
+def test_get_many_that_fails_keeps_nothing(make_queue, monkeypatch, error):
+    """What it had claimed before the error is ready again at once, not when the leases run out."""
+    queue = make_queue()
+    for number in range(3):
+        queue.put(f"{number}")
+    claim, calls = queue.layout.claim, []
+
+    def failing(seconds):
+        calls.append(seconds)
+        if len(calls) == 3:
+            raise error
+        return claim(seconds)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queue.layout, "claim", failing)
+        with pytest.raises((KeyboardInterrupt, QueueAccess)):
+            queue.get_many(3, timeout=0)
+    assert len(make_queue().get_many(3, timeout=PATIENCE)) == 3
 
 
 def test_consume_yields_until_idle(queue):

@@ -1,5 +1,7 @@
 """Leases: a with block, renewal, loss, interrupts, fork."""
 
+import contextlib
+import signal
 import threading
 import time
 
@@ -212,7 +214,27 @@ def test_a_lease_is_refused_in_a_forked_child(queue):
     assert len(queue) == 0
 
 
-def test_a_fork_while_the_lease_is_being_renewed_is_refused_too(queue):
+@contextlib.contextmanager
+def held_by_a_thread(lock):
+    """Hold a lock in another thread, as a renewal or a get does in the moment of a fork."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            over.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(PATIENCE)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(PATIENCE)
+
+
+def test_lease_that_is_being_renewed_at_a_fork_is_refused_in_the_child(queue):
     """A lock that a thread of the parent holds at the fork must not hang the child."""
     queue.put(b"x")
     lease = queue.get(timeout=0)
@@ -223,12 +245,37 @@ def test_a_fork_while_the_lease_is_being_renewed_is_refused_too(queue):
         return caught.value.reason
 
     lease.renew(60)
-    lease._lock.acquire()  # as the renewer has it in the midst of a renewal
-    try:
+    with held_by_a_thread(lease._lock):
         assert in_child(child) == "forked"
-    finally:
-        lease._lock.release()
     lease.ack()
+
+
+@pytest.mark.parametrize("holder", [held_by_a_thread, lambda lock: lock], ids=["thread", "same thread"])
+def test_fork_while_a_lease_becomes_shared_hangs_nobody(queue, holder):
+    """Neither the child, if another thread is at it, nor the parent, if it forks in a signal handler."""
+    queue.put(b"x")
+
+    def child():
+        with queue.get(timeout=0) as message:
+            return message.body
+
+    with holder(lease_module.MAKING):
+        assert in_child(child) == b"x"
+
+
+def test_lease_ended_by_a_signal_handler_within_a_renewal_does_not_hang(queue):
+    """The handler interrupts the thread that holds the lock of the lease."""
+    queue.put(b"x")
+    lease = queue.get(timeout=0)
+    lease.renew()
+    before = signal.signal(signal.SIGUSR1, lambda *_: lease.release())
+    try:
+        with lease._lock:
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert lease.ended == "released"
+    assert drain(queue) == [b"x"]
 
 
 def test_a_forked_child_may_use_the_queue(queue):

@@ -58,16 +58,14 @@ def test_a_set_in_the_given_order_empties_the_first_queue_first(queues):
     assert take(QueueSet(queues, order="given")) == [b"first", b"first", b"second"]
 
 
-def test_browsing_takes_nothing(queues):
-    """First and next show all messages in the order of their times."""
+def test_peek_shows_all_queues_by_time_and_takes_nothing(queues):
+    """All messages in the order of their times, each with its queue."""
     bodies = interleaved(queues)
     together = QueueSet(queues)
     seen = []
-    queue, message = together.first()
-    while queue is not None:
+    for queue, message in together.peek():
         assert queue.message(message.id).body == message.body
         seen.append(message.body)
-        queue, message = together.next()
     assert seen == bodies
     assert len(together) == len(bodies)
     assert sum(stats.ready for stats in together.stats().values()) == len(bodies)
@@ -165,3 +163,60 @@ def test_many_are_taken_from_all_queues_and_a_bad_limit_is_refused(tmp_path):
     with pytest.raises(SettingsError, match="limit"):
         next(queues.consume(limit=-1))
     queues.close()
+
+
+@pytest.mark.parametrize("order", ["fair", "given", "time"])
+def test_add_refuses_a_queue_that_is_in_by_another_path(tmp_path, order):
+    """By a symbolic link, or a path with dots: else it would be asked twice, and counted twice."""
+    (tmp_path / "q").mkdir()
+    (tmp_path / "link").symlink_to("q")
+    together = QueueSet([tmp_path / "q"], order=order)
+    for path in (tmp_path / "link", tmp_path / "link" / ".." / "q", tmp_path / "q"):
+        for queue in (path, str(path), Queue(path)):
+            with pytest.raises(SettingsError, match="already"):
+                together.add(queue)
+    with pytest.raises(SettingsError, match="already"):
+        QueueSet([tmp_path / "link", tmp_path / "q"])
+    together.remove(tmp_path / "link")
+    assert together.queues == ()
+
+
+@pytest.mark.parametrize("order", ["fair", "given", "time"])
+def test_get_survives_the_removal_of_its_queue_meanwhile(queues, order):
+    """Another thread takes the queue out between the claim and the return: the lease must not be lost."""
+    together = QueueSet(queues, order=order)
+    queues[1].put(b"x")
+    real = queues[1].get
+
+    def get(**options):
+        claimed = real(**options)
+        together.remove(queues[1])
+        return claimed
+
+    queues[1].get = get
+    lease = together.get(timeout=0)
+    assert lease.message.body == b"x"
+    lease.ack()
+
+
+def test_get_by_time_shares_one_order_among_threads(tmp_path):
+    """Threads that take the last known message at once: none of them fails."""
+    queues = [Queue(tmp_path / name, sync=False) for name in "ab"]
+    together = QueueSet(queues, order="time")
+    for number in range(200):
+        queues[number % 2].put(f"{number}")
+    bodies, errors = [], []
+
+    def consume():
+        try:
+            bodies.extend(take(together))
+        except Exception as error:  # noqa: BLE001 - any of them is a failure
+            errors.append(error)
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert errors == []
+    assert sorted(map(int, bodies)) == list(range(200))

@@ -66,6 +66,10 @@ def test_a_queue_in_use_gets_no_settings(tmp_path):
     Queue.create(tmp_path / "queue", priorities=True)
 
 
+def _size(value):
+    return value.bit_length() if isinstance(value, int) else 0
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -74,11 +78,12 @@ def test_a_queue_in_use_gets_no_settings(tmp_path):
         {"order": "FIFO"}, {"order": None}, {"layout": "x"}, {"default_priority": 0},
         {"default_priority": 10**9}, {"max_size": -5}, {"max_messages": 2.0}, {"backoff": -1},
         {"max_backoff": 1e300}, {"margin": float("inf")}, {"stale": -0.1}, {"schema": [1]},
-        {"maxelts": 0}, {"leese": 5}, {"keep_done": None}, {"priorities": 2},
+        {"maxelts": 0}, {"leese": 5}, {"lease": 10**400}, {"max_size": 10**400}, {"max_size": 10**9999},
+        {"keep_done": None}, {"priorities": 2},
     ],
-    ids=str,
+    ids=lambda wrong: f"{wrong}"[:40] if max(map(_size, wrong.values())) < 99 else f"{[*wrong]} huge",
 )  # fmt: skip
-def test_a_setting_that_cannot_be_is_refused(tmp_path, wrong):
+def test_setting_that_is_invalid_is_refused(tmp_path, wrong):
     """By Queue and by create, naming it, and nothing is made."""
     (name,) = wrong
     for make in (Queue, Queue.create):
@@ -88,19 +93,28 @@ def test_a_setting_that_cannot_be_is_refused(tmp_path, wrong):
     assert os.listdir(tmp_path) == []
 
 
+HUGE = b"1" + b"0" * 400  # more than a float can hold
+
+
 @pytest.mark.parametrize(
-    ("text", "error"),
+    "text",
     [
-        (b"", SettingsError), (b"{", SettingsError), (b"[]", SettingsError), (b"null", SettingsError),
-        (b'{"format": 2}', LayoutError), (b'{"format": "1"}', LayoutError), (b"\xff\xfe", SettingsError),
-        (b'{"lease": -1}', SettingsError), (b'{"unknown": 1}', SettingsError), (b'{"sync": 1}', SettingsError),
+        b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"format": 2}', b'{"format": "1"}', b'{"lease": -1}',
+        b'{"unknown": 1}', b'{"sync": 1}', b"[" * 200_000, b'{"schema": ' + b"[" * 200_000,
+        b'{"schema": ' + b"[" * 900 + b"]" * 900 + b"}", b'{"lease": ' + HUGE + b"}", b'{"max_size": ' + HUGE + b"}",
+        b'{"format": ' + HUGE + b"}", b'{"lease": 1e999}', b'{"lease": NaN}', b'{"max_size": ' + HUGE * 20 + b"}",
     ],
+    ids=lambda text: text[:24].decode("ascii", "replace"),
 )  # fmt: skip
-def test_a_damaged_file_is_refused(tmp_path, text, error):
-    """Nobody goes on with settings that are not those of the queue."""
+def test_queue_json_that_is_damaged_is_a_layout_error(tmp_path, text):
+    """Nobody goes on with settings that are not those of the queue; the arguments are not to blame."""
     (tmp_path / "queue.json").write_bytes(text)
-    with pytest.raises(error, match=r"queue\.json|lease|sync"):
-        Queue(tmp_path)
+    for make in (Queue, Queue.create):
+        with pytest.raises(LayoutError, match=r"queue\.json") as caught:
+            make(tmp_path)
+        assert not isinstance(caught.value, SettingsError)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < len(str(tmp_path)) + 300
     assert (tmp_path / "queue.json").read_bytes() == text
 
 

@@ -1,10 +1,12 @@
 """A consumer that waits is woken by what is put, wherever the producers put it."""
 
 import threading
+from pathlib import Path
 
 import pytest
+from support.patience import until
 
-from dirqueue import Empty, Queue, waiting
+from dirqueue import Empty, Queue, QueueSet, waiting
 from dirqueue.disk import fs
 from dirqueue.layouts.native import publish
 
@@ -17,11 +19,13 @@ def _armed(monkeypatch):
     """Tells when a waiting consumer watches; and no poll comes to its help within the time of the test."""
     monkeypatch.setattr(waiting, "LONGEST_WATCHED", 10.0 * PATIENCE)
     event = threading.Event()
+    event.paths = []
     arm = waiting._arm
 
-    def telling(*arguments):
-        done = arm(*arguments)
+    def telling(inotify, path, inner):
+        done = arm(inotify, path, inner)
         assert done
+        event.paths.append(path)
         event.set()
         return done
 
@@ -85,7 +89,7 @@ def _hinted(tmp_path):
         ids = [queue.put(b"first"), queue.put(b"second")]
 
         def arrived(name):
-            queue.layout.directory.arrived = name
+            queue.layout.arrived(name)
             return queue.get(timeout=0).message.body
 
         yield ids, arrived
@@ -112,7 +116,7 @@ def test_a_stack_takes_the_latest_whatever_came_first(tmp_path):
     """A hint is for queues whose next message is the first that came."""
     with Queue(tmp_path / "q", sync=False, order="lifo") as queue:
         first, _ = queue.put(b"first"), queue.put(b"second")
-        queue.layout.directory.arrived = first
+        queue.layout.arrived(first)
         assert queue.get(timeout=0).message.body == b"second"
 
 
@@ -123,9 +127,10 @@ def test_only_an_event_of_the_queues_own_watch_is_a_hint(tmp_path):
     inner.mkdir()
     watch = waiting._arm(inotify, str(tmp_path), ["inner"])
     (inner / "1").touch()
-    assert waiting._name(waiting._event(inotify, 1.0), watch) == ""
+    other, name = waiting._parse(waiting._event(inotify, 1.0))
+    assert (other != watch, name) == (True, "1")
     (tmp_path / "2.new").touch()
-    assert waiting._name(waiting._event(inotify, 1.0), watch) == "2.new"
+    assert waiting._parse(waiting._event(inotify, 1.0)) == (watch, "2.new")
     assert waiting._event(inotify, 0.001) == b""
     inotify.close()
 
@@ -157,3 +162,74 @@ def test_a_forked_child_closes_its_parents_descriptors(monkeypatch):
     monkeypatch.setattr(waiting, "_idle", kept)
     waiting._close_idle()
     assert kept == []
+
+
+def _source(kind, tmp_path, names="ab"):
+    """Open one queue, or a set of two; with the path to put to, which has had a message already."""
+    queues = [Queue(tmp_path / name, sync=False, margin=0) for name in names]
+    for queue in queues:
+        queue.put(b"first")
+        queue.get(timeout=0).ack()
+    return queues[1] if kind == "queue" else QueueSet(queues), queues[1]
+
+
+BOTH = pytest.mark.parametrize("kind", ["queue", "set"])
+
+
+@BOTH
+@pytest.mark.parametrize("held", ["delay", "lease"])
+def test_wait_ends_when_the_first_delay_or_lease_is_over(tmp_path, monkeypatch, kind, held):
+    """No poll and no event comes to its help: the wait itself knows when to look."""
+    monkeypatch.setattr(waiting, "LONGEST_WATCHED", 10.0 * PATIENCE)
+    source, queue = _source(kind, tmp_path)
+    with Queue(queue.path, sync=False) as other:
+        other.put(b"late", delay=0.3 if held == "delay" else 0)
+        if held == "lease":
+            other.get(timeout=0, lease=0.3)
+    got = []
+    thread = threading.Thread(target=lambda: got.append(source.get(timeout=PATIENCE).message.body))
+    thread.start()
+    try:
+        until(lambda: got == [b"late"], "the message, long before the end of the wait", PATIENCE / 3)
+    finally:
+        thread.join(2 * PATIENCE)
+        source.close()
+
+
+@BOTH
+def test_wait_watches_again_after_an_event_that_brought_nothing(tmp_path, armed, kind):
+    """Three names come that are no messages, each when the wait watches; then a message does."""
+    source, queue = _source(kind, tmp_path)
+    got = []
+    thread = threading.Thread(target=lambda: got.append(source.get(timeout=PATIENCE).message.body))
+    thread.start()
+    for number in range(3):
+        assert armed.wait(PATIENCE)
+        if kind == "set":  # both queues are armed one after the other; the second is the one we put to
+            until(lambda: armed.paths[-1] == queue.path, "the watch on the last queue")
+        armed.clear()
+        armed.paths.clear()
+        (Path(queue.path) / f"note-{number}").touch()
+    assert armed.wait(PATIENCE)
+    until(lambda: armed.paths[-1] == queue.path, "the watch on the last queue")
+    with Queue(queue.path, sync=False) as producer:
+        producer.put(b"x")
+    thread.join(2 * PATIENCE)
+    assert got == [b"x"]
+    source.close()
+
+
+def test_event_in_a_set_is_a_hint_to_its_queue(tmp_path, armed, monkeypatch):
+    """The queue whose watch ended the wait is told which name came."""
+    source, queue = _source("set", tmp_path)
+    heard = []
+    for each in source.queues:
+        monkeypatch.setattr(each.layout, "arrived", lambda name, path=each.path: heard.append((path, name)))
+    thread = threading.Thread(target=lambda: source.get(timeout=PATIENCE).ack())
+    thread.start()
+    until(lambda: armed.paths and armed.paths[-1] == queue.path, "the watch on the last queue")
+    with Queue(queue.path, sync=False) as producer:
+        id = producer.put(b"x")
+    thread.join(2 * PATIENCE)
+    assert [(path, name.removesuffix(".new")) for path, name in heard[:1]] == [(queue.path, id)]
+    source.close()

@@ -2,12 +2,10 @@
 
 import ctypes
 import errno
-import gc
 import io
 import os
 import socket
 import threading
-import time
 
 import pytest
 from support.failing import HARD, before, failing, names, nothing_left_open, of
@@ -16,7 +14,6 @@ from support.kit import LONG, in_child, replaced, wait_until
 from dirqueue import LeaseLost, MessageNotFound, Queue, QueueAccess, lease
 from dirqueue.disk import fs
 from dirqueue.disk.identity import PROCESS, new_id
-from dirqueue.layouts import base
 from dirqueue.layouts.native.names import micros_of
 
 
@@ -380,7 +377,7 @@ def test_a_body_that_is_renewed_again_and_again_is_looked_for_so_often_and_no_mo
 
     with pytest.raises(MessageNotFound):
         held.message._at(look)
-    assert len(set(looks)) == base.RENAMED + 1
+    assert len(set(looks)) == lease.RENAMED + 1
 
 
 def test_an_ack_beside_the_first_renewal_uses_the_new_name(queue):
@@ -403,41 +400,6 @@ def test_a_renewal_in_trouble_is_tried_again_soon(queue):
         wait_until(lambda: held.token != first, "a renewal after three failures")
     assert fault.hits == 3
     assert held.ended == "acked"
-
-
-def test_a_lease_forgotten_while_it_is_renewed_stays_forgotten(queue):
-    """The block ends during a renewal: the renewer keeps nothing of it."""
-    renewer = lease.Renewer()
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    renewer._renew(held)
-    assert renewer._due == {}
-    held.ack()
-    renewer._due[held] = 0.0
-    renewer._renew(held)  # refused, as it has ended
-    assert renewer._due == {}
-    assert not renewer._untold
-
-
-def test_a_renewer_with_nothing_to_do_ends_and_starts_again(queue, monkeypatch):
-    """Its thread goes when it was idle for long; the next block gets another."""
-    monkeypatch.setattr(lease, "IDLE_SECONDS", 0.01)
-    renewer = lease.Renewer()
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    for _ in range(2):
-        renewer.watch(held, after=LONG)
-        thread = renewer._thread
-        assert thread is not None
-        renewer.forget(held)
-        renewer.watch(held, after=0.0)  # due at once: wakes it
-        wait_until(lambda: renewer._due.get(held, 0) > time.monotonic() + 1, "the renewal")
-        renewer.forget(held)
-        with renewer._changed:
-            renewer._changed.notify()
-        thread.join(30)
-        assert renewer._thread is None
-    gc.collect()
 
 
 # --- purge --------------------------------------------------------------------------------------------------

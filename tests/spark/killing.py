@@ -91,10 +91,10 @@ def on_create(at):
 def around_record(*, before):
     real = staged._record
 
-    def record(directory, identity, name):
+    def record(directory, identity, name, *more):
         if name and before:
             kill_everything()
-        done = real(directory, identity, name)
+        done = real(directory, identity, name, *more)
         if name and not before:
             kill_everything()
         return done

@@ -32,6 +32,17 @@ def test_an_exception_gives_the_batch_back(spark, queue_dir):
     assert drain(queue) == [b"1", b"2"]
 
 
+def test_a_claimed_batch_cannot_be_read_after_its_block(spark, queue_dir):
+    """The error says where the DataFrame works."""
+    Queue(queue_dir).put(b"1")
+    with dirqueue.spark.claim(spark, queue_dir) as frame:
+        planned = frame.select("value")
+        assert planned.count() == 1
+    for late in (frame, planned):
+        with pytest.raises(Exception, match="works inside its `with` block only"):
+            late.collect()
+
+
 def test_an_empty_queue_gives_an_empty_frame(spark, queue_dir):
     """No error: there is nothing to do."""
     Queue.create(queue_dir)
@@ -134,6 +145,22 @@ def test_executors_work_and_acknowledge(spark, queue_dir):
     assert "ValueError: three" in {each.first_error for each in every}
     stats = queue.stats()
     assert (stats.ready, stats.delayed, stats.dead) == (0, 1, 1)
+
+
+async def wait_for(message):
+    """Do nothing that anybody would await."""
+
+
+def test_work_refuses_a_handler_that_would_not_run(spark, queue_dir):
+    """An async handler before anything is claimed; a coroutine that a plain one returns fails the message."""
+    queue = Queue.create(queue_dir, backoff=3600.0)
+    queue.put(b"1")
+    with pytest.raises(SettingsError, match="is async"):
+        dirqueue.spark.work(1, queue_dir, wait_for, spark=spark)
+    done = dirqueue.spark.work(1, queue_dir, lambda message: wait_for(message), spark=spark)  # noqa: PLW0108
+    assert (done.done, done.failed) == (0, 1)
+    assert "returned a coroutine" in done.first_error
+    assert queue.stats().delayed == 1
 
 
 def test_work_on_what_cannot_be_is_refused(spark, tmp_path):

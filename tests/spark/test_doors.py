@@ -23,6 +23,18 @@ def test_a_queue_is_a_table_in_sql(spark, queue_dir):
     assert [row.text for row in rows] == ["bb"]
 
 
+@pytest.mark.parametrize("columns", ["", "(id string)"])
+def test_a_table_of_the_catalog_is_refused_with_the_way_out(spark, queue_dir, columns):
+    """Spark does not pass its path on: CREATE TABLE fails, or if Spark does not ask for the schema, the first read."""
+    Queue(queue_dir).put(b"a")
+    try:
+        with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING dirqueue OPTIONS"):
+            spark.sql(f"CREATE TABLE waiting {columns} USING dirqueue OPTIONS (path '{queue_dir}')")
+            spark.sql("SELECT * FROM waiting").collect()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS waiting")
+
+
 CONNECT = """
 import sys, dirqueue.spark.sessions
 from pyspark.sql import SparkSession

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import time
 import xml.dom.minidom
 
@@ -26,6 +27,47 @@ def test_a_queue_is_drained_to_files_once(spark, tmp_path):
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted(row.value for row in rows) == sorted([*map(str, range(30)), "more"])
     assert queue.stats().total == 0
+
+
+@pytest.mark.parametrize("format", ["parquet", "json", "csv", "orc", "text"])
+def test_a_drain_keeps_bodies_that_are_not_text(spark, tmp_path, format):
+    """In a column of their own; nothing blocks the queue, nothing is lost, and the next run goes on."""
+    queue, odd = Queue(tmp_path / "q"), b"\xff\xfe"
+    queue.put_many([b"a", odd, "é".encode()])
+    assert dirqueue.spark.drain(spark, queue.path, tmp_path / "out", format=format).messages == 3
+    queue.put(b"b")
+    assert dirqueue.spark.drain(spark, queue.path, tmp_path / "out", format=format).messages == 1
+    assert queue.stats().total == 0
+    if format == "text":
+        lines = b"".join(path.read_bytes() for path in (tmp_path / "out").glob("part-*")).splitlines()
+        assert sorted(lines) == sorted([b"a", b"b", odd, "é".encode()])
+        return
+    reader = spark.read.option("header", "false")
+    if format in ("json", "csv"):
+        columns = (
+            "id string, value string, enqueued_at string, attempts int, priority int, size long, queue string"
+        )
+        reader = reader.schema(f"{columns}, raw string")
+    rows = reader.format(format).load(str(tmp_path / "out")).collect()
+    raw = {row.raw if isinstance(row.raw, str) or row.raw is None else bytes(row.raw) for row in rows}
+    assert {row.value for row in rows} == {"a", "b", "é", None}
+    assert raw == {None, "//4=" if format in ("json", "csv") else odd}
+
+
+def test_a_drain_whose_output_was_deleted_is_refused(spark, tmp_path):
+    """The checkpoint is kept: one sentence names both, and nothing is taken out of the queue."""
+    queue = Queue.create(tmp_path / "q")
+    for _ in range(2):
+        assert dirqueue.spark.drain(spark, queue.path, tmp_path / "out").messages == 0
+    queue.put(b"1")
+    dirqueue.spark.drain(spark, queue.path, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    queue.put(b"2")
+    with pytest.raises(SettingsError, match=r"out.checkpoint' has written to .*out', whose log .* is gone"):
+        dirqueue.spark.drain(spark, queue.path, tmp_path / "out")
+    assert queue.stats().ready == 1
+    shutil.rmtree(tmp_path / "out.checkpoint")
+    assert dirqueue.spark.drain(spark, queue.path, tmp_path / "out").messages == 1
 
 
 def test_a_drain_of_what_cannot_be_is_refused(spark, tmp_path):
@@ -101,6 +143,17 @@ def test_dead_messages_are_replayed_by_a_condition(spark, queue_dir):
     assert (done.matched, done.redriven) == (1, 1)
     assert take(queue) == [b"1"]
     assert queue.stats().dead == 2
+
+
+def test_dead_messages_that_are_not_text_are_replayed(spark, queue_dir):
+    """A body is compared by its bytes; the others are not held up."""
+    queue = Queue(queue_dir)
+    queue.put_many([b"\xff", b"2"])
+    for lease in queue.get_many(2):
+        lease.reject("bad")
+    assert dirqueue.spark.replay(spark, queue_dir, "value = '2'").redriven == 1
+    assert dirqueue.spark.replay(spark, queue_dir).redriven == 1
+    assert sorted(take(queue)) == [b"2", b"\xff"]
 
 
 def test_the_command_runs_the_jobs(spark, tmp_path, capsys, monkeypatch):

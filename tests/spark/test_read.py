@@ -114,6 +114,19 @@ def test_a_wrong_column_is_named(spark, queue_dir, schema, text):
         spark.read.format("dirqueue").schema(schema).load(str(queue_dir)).collect()
 
 
+def test_a_body_that_is_not_text_is_named(spark, queue_dir):
+    """Read as a string: the error has the id of the message and the way out."""
+    queue = Queue(queue_dir)
+    queue.put(b"text")
+    id = queue.put(b"\xff\xfe")
+    reader = spark.read.format("dirqueue")
+    with pytest.raises(
+        Exception, match=f"the value of message {id} in .* is not UTF-8 text: read value as binary"
+    ):
+        reader.schema("id string, value string").load(str(queue_dir)).collect()
+    assert len(reader.schema("value binary").load(str(queue_dir)).collect()) == 2
+
+
 def test_a_path_may_be_a_file_url_and_nothing_else(spark, queue_dir, monkeypatch):
     """file:/ is what Spark's own sources take; hdfs:// would have to be mounted, and the error says so."""
     Queue(queue_dir).put(b"x")

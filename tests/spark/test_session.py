@@ -4,11 +4,14 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
+import pyspark
 import pytest
 
 import dirqueue.spark
-from dirqueue.spark import java
+from dirqueue import Queue
+from dirqueue.spark import java, sessions
 
 
 def fake_java(directory, version, *, module):
@@ -59,10 +62,23 @@ def test_a_java_without_the_module_gets_a_launcher(tmp_path, monkeypatch):
     assert found != directory
     launcher = os.path.join(found, "bin", "java")
     assert os.stat(launcher).st_mode & stat.S_IXUSR
-    words = ["-cp", "a b", f"--add-modules={java.MODULE}", "--add-modules=other", ""]
-    told = subprocess.run([launcher, *words], capture_output=True, text=True, check=True).stdout
-    assert told == "-cp a b --add-modules=other \n"
+    opens = f"--add-opens={java.PACKAGE}=ALL-UNNAMED"
+    words = ["-cp", "a b", f"--add-modules={java.MODULE}", "--add-modules=other", opens, ""]
+    done = subprocess.run([launcher, *words], capture_output=True, text=True, check=True)
+    assert done.stdout == f"-cp a b --add-modules=other {opens} \n"
     assert java.find_java() == found, "written once"
+
+
+@pytest.mark.parametrize("version", java.VERSIONS)
+def test_a_quiet_java_is_started_without_what_it_warns_about(tmp_path, monkeypatch, version):
+    """The incubator module, and from Java 24 on a package that is no more."""
+    monkeypatch.setenv("JAVA_HOME", fake_java(tmp_path / "jdk", version, module=True))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    launcher = os.path.join(java.find_java(quiet=True), "bin", "java")
+    opens = f"--add-opens={java.PACKAGE}=ALL-UNNAMED"
+    words = [f"--add-modules={java.MODULE}", opens, "-cp"]
+    done = subprocess.run([launcher, *words], capture_output=True, text=True, check=True)
+    assert done.stdout == ("-cp\n" if version > java.PACKAGE_UNTIL else f"{opens} -cp\n")
 
 
 @pytest.mark.parametrize("version", [8, 11, 99])
@@ -85,3 +101,82 @@ def test_a_public_name_stays_a_function_whatever_is_imported(spark):
     for module in pkgutil.walk_packages(dirqueue.spark.__path__, "dirqueue.spark."):
         importlib.import_module(module.name)
     assert all(callable(getattr(dirqueue.spark, name)) for name in dirqueue.spark.__all__)
+
+
+SETTINGS = """
+import dirqueue.spark
+spark = dirqueue.spark.session(**{"spark.sql.shuffle.partitions": 3})
+conf = spark.sparkContext.getConf()
+print([conf.get(key) for key in ("spark.app.name", "spark.master", "spark.ui.enabled", "spark.sql.shuffle.partitions")])
+print(spark.sparkContext._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString())
+spark.stop()
+"""
+
+
+def configured(tmp_path, **defaults):
+    """Return an environment with a Spark configuration of its own."""
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in defaults.items()))
+    env = os.environ | {"SPARK_CONF_DIR": str(conf), "JAVA_HOME": java.find_java()}
+    env.pop("SPARK_SUBMIT_OPTS", None)
+    return env
+
+
+def test_the_session_keeps_what_spark_submit_was_given(without_java, tmp_path):
+    """Name, web interface and log level of the command line, the master of spark-defaults.conf."""
+    program = tmp_path / "program.py"
+    program.write_text(SETTINGS)
+    env = configured(tmp_path, **{"spark.master": "local[1]", "spark.ui.port": "0"})
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    words = ["--name", "mine", "--conf", "spark.ui.enabled=true", "--conf", "spark.log.level=WARN"]
+    done = subprocess.run(
+        [submit, *words, program], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["['mine', 'local[1]', 'true', '3']", "WARN"], done.stderr
+
+
+def test_the_session_keeps_what_spark_defaults_configures(without_java, tmp_path):
+    """Started by Python itself: spark-defaults.conf outranks the defaults of session(), its arguments outrank both."""
+    defaults = {
+        "spark.app.name": "theirs",
+        "spark.master": "local[1]",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.log.level": "WARN",
+        "spark.sql.shuffle.partitions": "7",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SETTINGS],
+        env=configured(tmp_path, **defaults), cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["['theirs', 'local[1]', 'true', '3']", "WARN"], done.stderr
+
+
+def test_log_settings_of_spark_are_kept(tmp_path, monkeypatch):
+    """A log4j2 file in its configuration, or in the options of the JVM, is used instead of ours."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert "-Dlog4j2.configurationFile=" in sessions._options("")
+    assert "/dirqueue/spark/" not in sessions._options("-Dlog4j2.configurationFile=mine.xml")
+    (tmp_path / "log4j2.properties").touch()
+    assert "log4j2" not in sessions._options("")
+
+
+@pytest.mark.parametrize("machine", ["no Java", "a whole JDK"])
+def test_a_job_of_the_command_prints_nothing_on_stderr(without_java, tmp_path, machine):
+    """Cron mails whatever is printed: neither Java, nor Spark's start, nor its log has anything to say."""
+    Queue(tmp_path / "q").put(b"1")
+    env = configured(tmp_path)
+    env.pop("JAVA_HOME")
+    env.pop("JDK_JAVA_OPTIONS")  # Java says that it has seen them
+    if machine == "a whole JDK":
+        whole = [home for home in Path("/usr/lib/jvm").glob("*") if java._has_module(str(home))]
+        if not whole:
+            pytest.skip("no JDK in /usr/lib/jvm")
+        env["JAVA_HOME"] = str(max(whole))
+    done = subprocess.run(
+        [sys.executable, "-m", "dirqueue", "spark", "report", "q"],
+        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\t")[1] == "1"

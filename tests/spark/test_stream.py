@@ -1,10 +1,14 @@
 """Streams: pinned lots, offsets that replay, a sink that writes each batch once."""
 
 import json
+import os
 import shutil
+import signal
+from pathlib import Path
 
 import pytest
 from support.kit import drain, files
+from support.patience import until
 
 from dirqueue import Queue
 
@@ -92,6 +96,47 @@ def test_available_now_takes_what_was_there_at_the_start_and_ends(spark, tmp_pat
         query.stop()
     assert sorted(seen) == [b"1", b"2", b"3", b"4"]
     assert source.stats().ready >= 2
+
+
+def test_trigger_once_takes_what_is_there(spark, tmp_path):
+    """In its first run too."""
+    source = Queue(tmp_path / "in")
+    source.put_many([b"1", b"2"])
+    for body in (b"1", b"3"):
+        frame = spark.readStream.format("dirqueue").load(source.path).select("value")
+        writer = frame.writeStream.format("dirqueue").option("checkpointLocation", str(tmp_path / "memory"))
+        query = writer.trigger(once=True).start(str(tmp_path / "out"))
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        assert body in drain(Queue(tmp_path / "out"))
+        source.put(b"3")
+
+
+def test_a_stream_whose_driver_was_stopped_for_longer_than_claim_timeout_fails(spark, tmp_path):
+    """SIGSTOP for its source, a purge that gives the lot back, SIGCONT: the query ends with an error that says so."""
+    source = Queue.create(tmp_path / "in", margin=0.0)
+    source.put_many([b"1", b"2"])
+
+    def handle(frame, _):
+        (note,) = Path(source.path).glob(".spark/pins/*/owner")
+        driver = json.loads(note.read_text())["pid"]
+        os.kill(driver, signal.SIGSTOP)
+        try:
+            until(lambda: source.purge().released, "the lot to go back")
+        finally:
+            os.kill(driver, signal.SIGCONT)
+
+    stream = spark.readStream.format("dirqueue").option("claimTimeout", 2).load(source.path)
+    writer = stream.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path / "memory"))
+    query = writer.trigger(availableNow=True).start()
+    try:
+        with pytest.raises(Exception, match="stopped for longer than claimTimeout"):
+            query.awaitTermination()
+    finally:
+        query.stop()
+    assert drain(source) == [b"1", b"2"]
 
 
 def test_a_finished_batch_that_spark_repeats_is_written_once(spark, tmp_path):

@@ -16,7 +16,7 @@ FLAGS = [
     "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
 ]  # fmt: skip
 
-#: The protocol speaks on descriptors 3 and 4, and a shell cannot move every descriptor there.
+#: The protocol uses descriptors 3 and 4, and a shell cannot move every descriptor there.
 BECOME = """
 import fcntl, os, sys
 high = [fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3]]
@@ -27,7 +27,7 @@ os.execvp(sys.argv[3], sys.argv[3:])
 
 
 class RefusedError(AssertionError):
-    """The browser could not do what it was asked."""
+    """The browser refused a call."""
 
 
 class Browser:
@@ -49,7 +49,7 @@ class Browser:
         self._count = 0
         self._session = None
         #: Errors that the page wrote to its console.
-        self.complaints = []
+        self.errors = []
 
     def __enter__(self):
         try:
@@ -77,25 +77,25 @@ class Browser:
     def call(self, method, **params):
         """Call one method of the DevTools protocol; return its result."""
         self._count += 1
-        order = {"id": self._count, "method": method, "params": params}
+        request = {"id": self._count, "method": method, "params": params}
         if self._session:
-            order["sessionId"] = self._session
-        os.write(self._out, json.dumps(order).encode() + b"\0")
+            request["sessionId"] = self._session
+        os.write(self._out, json.dumps(request).encode() + b"\0")
         deadline = time.monotonic() + PATIENCE
         while True:
-            told = self._receive(deadline)
-            if told.get("id") == self._count:
-                if "error" in told:
-                    raise RefusedError(told["error"])
-                return told["result"]
-            self._listen(told)
+            message = self._receive(deadline)
+            if message.get("id") == self._count:
+                if "error" in message:
+                    raise RefusedError(message["error"])
+                return message["result"]
+            self._note_error(message)
 
-    def _listen(self, told):
-        params = told.get("params", {})
-        if told.get("method") == "Runtime.exceptionThrown":
-            self.complaints.append(json.dumps(params["exceptionDetails"])[:2000])
-        elif told.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
-            self.complaints.append(params["entry"]["text"])
+    def _note_error(self, event):
+        params = event.get("params", {})
+        if event.get("method") == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(params["exceptionDetails"])[:2000])
+        elif event.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.errors.append(params["entry"]["text"])
 
     def _receive(self, deadline):
         while b"\0" not in self._buffer:
@@ -104,18 +104,18 @@ class Browser:
             data = os.read(self._in, 1 << 20)
             assert data, "the browser ended"
             self._buffer += data
-        told, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(told)
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(message)
 
     def open(self, url):
         self.call("Page.navigate", url=url)
 
     def js(self, expression):
         """Return the value of a JavaScript expression."""
-        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in told:
-            raise RefusedError(told["exceptionDetails"])
-        return told["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RefusedError(answer["exceptionDetails"])
+        return answer["result"].get("value")
 
     def until(self, expression):
         """Return the value of the expression once it is true."""
@@ -131,10 +131,10 @@ class Browser:
             if value:
                 return value
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited in vain for {expression}: {why}")
+                raise AssertionError(f"{expression} did not become true: {why}")
             time.sleep(0.05)
 
-    def look(self, path, width=1200, height=800, *, dark=False):
+    def screenshot(self, path, width=1200, height=800, *, dark=False):
         """Write a picture of the page."""
         self.call(
             "Emulation.setDeviceMetricsOverride",

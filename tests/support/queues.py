@@ -8,7 +8,7 @@ import pytest
 from support.kit import LONG
 
 from dirqueue import Queue
-from dirqueue.layouts import _MODULES
+from dirqueue.layouts import NAMES
 
 #: Name of the variant -> what Queue() is given for it.
 LAYOUTS = {
@@ -18,7 +18,7 @@ LAYOUTS = {
     "dirq-simple": {"layout": "dirq-simple"},
     "dirq-normal": {"layout": "dirq-normal"},
 }
-KNOWN = {name: given for name, given in LAYOUTS.items() if given["layout"] in _MODULES}
+KNOWN = {name: given for name, given in LAYOUTS.items() if given["layout"] in NAMES}
 
 
 @pytest.fixture(params=list(KNOWN))

@@ -41,10 +41,10 @@ def sentence(done):
     return done.err
 
 
-#: Everything is imported while it can be read; then all rights are given up.
+#: Everything is imported while it can be read; then all rights are dropped.
 AS_NOBODY = """
-import ctypes, heapq, json, os, sys, traceback
-import dirqueue.tools.check, dirqueue.queue, dirqueue.tools.discover, dirqueue.tools.transfer
+import concurrent.futures.thread, ctypes, filelock, heapq, json, os, sys, traceback
+import dirqueue.purge, dirqueue.queue, dirqueue.tools.check, dirqueue.tools.discover, dirqueue.tools.transfer
 from dirqueue.cli.main import build, run
 build()
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

@@ -1,4 +1,4 @@
-"""`dirqueue check`: each code is planted, found, and mended where the table says so."""
+"""`dirqueue check`: each code is planted, found, and repaired where the table says so."""
 
 import json
 import os
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from support.running import sentence
+from support.stopping import killed_before, stopped_before
 
-from dirqueue import Queue
+from dirqueue import Queue, QueueError
 from dirqueue.disk import directory, fs, identity, mount
 from dirqueue.disk.mount import Mount
+from dirqueue.layouts.native import staged
 from dirqueue.tools import check
 from dirqueue.tools.check import CODES
 
@@ -43,10 +45,12 @@ def settings(root):
 
 
 def foreign(root):
+    write(root, ID, "x")
     write(root, "README.txt")
 
 
 def wrong_type(root):
+    write(root, f"{ID[:-1]}2", "x")
     os.mkfifo(root / ID)
 
 
@@ -113,6 +117,12 @@ def half_settings(root):
     write(root, "queue.json.new", "{")
 
 
+def half_converted(root):
+    write(root, ID, "x")
+    write(root.parent, "q.converting/from", "native")
+    write(root.parent, f"q.converting/queue/{ID[:-10]}2", "y")
+
+
 def linked(root):
     write(root, ID, "x")
     os.link(root / ID, root.parent / "elsewhere")
@@ -122,7 +132,7 @@ PLANTS = {
     "Q01": settings, "Q02": foreign, "Q03": wrong_type, "Q04": two_names, "Q05": twins, "Q06": unfinished,
     "Q07": unfinished_batch, "Q08": leftover_error, "Q09": leftover_ack, "Q10": empty_directory, "Q11": too_deep,
     "Q12": future_id, "Q13": far_end, "Q14": priority, "Q15": wrong_directory, "Q16": out_of_attempts,
-    "Q17": leftover_probe, "Q18": half_settings, "Q22": linked,
+    "Q17": leftover_probe, "Q18": half_settings, "Q22": linked, "Q24": half_converted,
 }  # fmt: skip
 #: Planted in tests of their own: they need another kind of disk or another user.
 ELSEWHERE = {"Q19", "Q20", "Q21", "Q23"}
@@ -171,18 +181,18 @@ def test_what_is_planted_is_found_explained_and_left_alone(dq, tmp_path, code):
     assert tree(root) == before
 
 
-MENDED = {code for code, told in CODES.items() if told.cure.startswith("repair")} - ELSEWHERE
+REPAIRED = {code for code, each in CODES.items() if each.cure.startswith("repair")} - ELSEWHERE
 
 
 @pytest.mark.parametrize("code", PLANTS)
-def test_repair_mends_what_the_table_says_and_nothing_else(dq, tmp_path, code):
-    """Mended codes are gone at the next check; the others stay, with every file."""
+def test_repair_fixes_what_the_table_says_and_nothing_else(dq, tmp_path, code):
+    """Repaired codes are gone at the next check; the others stay, with every file."""
     root = tmp_path / "q"
     root.mkdir()
     PLANTS[code](root)
     before = tree(root)
     dq("check", root, "--repair")
-    if code in MENDED:
+    if code in REPAIRED:
         assert code not in found(root)
     else:
         assert code in found(root, deep=True)
@@ -218,6 +228,106 @@ def test_fresh_leftovers_are_somebody_at_work(tmp_path):
     (tmp_path / "q" / f"{micros(0)}000000002.slice").mkdir()
     (tmp_path / "q" / f"{micros(0)}000000003.batch.new").mkdir()
     assert found(tmp_path / "q", repair=True) == set()
+
+
+def test_repair_leaves_a_file_that_a_host_with_a_late_clock_is_writing(tmp_path):
+    """Its id is of ten days ago, by the clock of the producer; the server saw it written just now."""
+    late = f"{micros(-10 * DAY)}00000000"
+    files = [write(tmp_path / "q", f"{late}{number}.new", aged=False) for number in (1, 2)]
+    files.append(write(tmp_path / "q", f"{late}3.batch.new/{late}4.part/{late}5", aged=False))
+    old(files[0])
+    assert found(tmp_path / "q", repair=True) == {"Q06"}
+    assert [file.exists() for file in files] == [False, True, True]
+
+
+def test_repair_leaves_a_batch_whose_parts_are_being_written(tmp_path):
+    """The staging directory itself was last changed when its last part was begun."""
+    part = write(tmp_path / "q", f"{ID}.batch.new/{ID[:-1]}2.part/{ID[:-1]}3", "x", aged=False)
+    old(part.parent.parent)
+    assert found(tmp_path / "q", repair=True) == set()
+    assert part.exists()
+    old(part.parent)
+    assert found(tmp_path / "q", repair=True) == {"Q07"}
+    assert not part.parent.parent.exists()
+
+
+def test_repair_never_removes_a_part_of_a_batch_that_is_shown(tmp_path):
+    """RACE: a writer that was stopped for longer than `stale` shows its batch in the middle of the removal."""
+    root = tmp_path / "q"
+    Queue.create(root, stale=0.0, sync=False).close()
+
+    def batch():
+        return Queue(root).put_many([b"%d" % number for number in range(20)])
+
+    gone = []
+
+    def removal(path, **_):
+        gone.extend([path] * os.path.basename(path).isdigit())
+        return len(gone) > 5
+
+    def repair():
+        return check.check(str(root), repair=True)
+
+    def shown(src, dst, **_):
+        return dst.endswith(".batch")
+
+    with (
+        stopped_before("rename", batch, when=shown) as show,
+        stopped_before("unlink", repair, when=removal) as remove,
+    ):
+        result = show()
+        remove()
+    if isinstance(result, list):
+        assert len(Queue(root)) == len(result)
+    else:
+        assert isinstance(result, QueueError), result
+        assert len(Queue(root)) == 0
+
+
+def test_repair_shows_a_batch_that_is_committed(tmp_path):
+    """Its committer died after the record: the job was told that it is written."""
+    root = tmp_path / "q"
+    Queue.create(root, stale=0.0, sync=False).close()
+
+    def commit():
+        queue = Queue(root)
+        directory = queue.layout.directory
+        staging = staged.begin(directory)
+        writer = staged.Writer(directory, queue.settings, staging)
+        writer.add([b"1", b"2", b"3"])
+        staged.commit(directory, queue.settings, staging, writer.finish(), staged.Identity("app", 1))
+
+    killed_before("rename", commit, when=lambda src, dst, **_: dst.endswith(".batch"))
+    assert len(Queue(root)) == 0
+    check.check(str(root))
+    assert len(Queue(root)) == 0, "without --repair nothing changes"
+    check.check(str(root), repair=True)
+    assert sorted(message.data for message in Queue(root).peek()) == [b"1", b"2", b"3"]
+
+
+def test_the_cures_of_a_far_end_work(dq, tmp_path):
+    """Q13: a lease is released from the shell, a delay changed from Python; both messages are ready then."""
+    root = tmp_path / "q"
+    far_end(root)
+    other = f"{ID[:-1]}2"
+    write(root, f"{other}.{micros(1000 * DAY)}.1", "x")
+    assert found(root) == {"Q13"}
+    rows = [json.loads(line) for line in dq("ls", root, "--json").lines]
+    (handle,) = [row["handle"] for row in rows if row["handle"]]
+    assert dq("release", root, handle).status == 0
+    Queue(root).message(other).change(delay=0)
+    assert found(root) == set()
+    assert len(list(Queue(root).peek())) == 2
+
+
+def test_check_shows_odd_paths_escaped(dq, tmp_path):
+    """A directory whose name clears the screen does not."""
+    root = tmp_path / "\x1b[2J\x9b2J\u202eq"
+    foreign(root)
+    for option in ("--table", "--json", "--repair"):
+        out = dq("check", root, option).out
+        assert "\\x1b" in out or "\\u001b" in out or option == "--repair"
+        assert not {"\x1b", "\x9b", "\u202e"} & set(out)
 
 
 def test_a_missing_reserve_is_made_again(queue, monkeypatch):

@@ -1,11 +1,14 @@
 """Converting a queue: all of it, in order, once, whenever the process dies."""
 
+import json
 import os
 import shutil
 import threading
 
 import pytest
 from support.kit import PATIENCE, drain, files, wait_until
+from support.running import sentence
+from support.stopping import killed_before
 
 from dirqueue import Queue, QueueError, Unsupported
 from dirqueue.disk import fs
@@ -198,3 +201,132 @@ def test_waiting_has_an_end(tmp_path):
         lease.release()
     assert convert_queue(tmp_path / "q", layout="native").messages == 1
     assert sorted(converted(tmp_path / "q", "native")) == bodies
+
+
+# --- what a power cut would leave ------------------------------------------------------------------------------
+
+
+def calls_of(monkeypatch, *names):
+    """Record calls of the filesystem in their order: name of the call, last part of the path or of the open file."""
+    seen = []
+
+    def recorded(name, call):
+        def run(first, *rest, **options):
+            path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else first
+            seen.append((name, os.path.basename(path)))
+            return call(first, *rest, **options)
+
+        return run
+
+    for name in names:
+        monkeypatch.setattr(fs, name, recorded(name, getattr(fs, name)))
+    return seen
+
+
+@pytest.mark.parametrize("one", ["vsqs", "dirq-simple"])
+def test_a_message_is_acknowledged_after_its_copy_is_on_disk(tmp_path, monkeypatch, one):
+    """CRASH: the copy and its name are flushed before the original is removed."""
+    filled(tmp_path / "q", one, 1)
+    (id,) = [message.id for message in Queue(tmp_path / "q").peek()]
+    seen = calls_of(monkeypatch, "fsync", "unlink")
+    convert_queue(tmp_path / "q", layout="native")
+    copied, last = id.replace("/", "-"), id.rpartition("/")[2]
+    copy = seen.index(("fsync", copied))
+    name = seen.index(("fsync", "moving"))
+    removed = [i for i, (call, what) in enumerate(seen) if call == "unlink" and what.startswith(last)]
+    gone = next(i for i in removed if seen[i][1] != copied)
+    assert copy < name < gone
+
+
+# --- what comes at the last moment -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("one", "two"), KILLED)
+def test_a_message_put_at_the_last_moment_is_converted_too(tmp_path, monkeypatch, one, two):
+    """A producer that has the old directory open puts just before it is renamed away."""
+    bodies = filled(tmp_path / "q", one, 2)
+    rename = fs.rename
+    with Queue(tmp_path / "q", sync=False) as producer:
+
+        def late(src, dst, **how):
+            if src == str(tmp_path / "q"):
+                producer.put(b"late")
+            return rename(src, dst, **how)
+
+        monkeypatch.setattr(fs, "rename", late)
+        assert convert_queue(tmp_path / "q", layout=two) == (3, "")
+    assert sorted(converted(tmp_path / "q", two)) == sorted([*bodies, b"late"])
+
+
+# --- interrupted -----------------------------------------------------------------------------------------------
+
+
+def half_converted(path, one, two):
+    """Convert in a child that is killed when two of five messages are through."""
+    if one in ("native", "vsqs"):
+        Queue.create(path, layout=one, margin=0).close()
+    bodies = filled(path, one)
+    moved = []
+
+    def run():
+        convert_queue(path, layout=two, sync=False, progress=lambda: moved.append(1))
+
+    def third(*_, **__):
+        return len(moved) == 2
+
+    killed_before("open", run, when=third)
+    return bodies
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [("native", "dirq-simple"), ("vsqs", "native"), ("dirq-normal", "native")]
+)
+def test_an_interrupted_conversion_is_reported(dq, tmp_path, monkeypatch, one, two):
+    """By stat with the number of messages that are elsewhere, by check, by delete, which refuses."""
+    monkeypatch.setattr(convert, "LEASE", 0.01)
+    path = tmp_path / "q"
+    bodies = half_converted(path, one, two)
+    done = dq("stat", path, "--json")
+    assert (done.status, json.loads(done.out)["converting"]) == (0, 2)
+    assert f"dirqueue convert {path} --to {two}" in sentence(done)
+    done = dq("check", path, "--json")
+    assert (done.status, "Q24") == (5, json.loads(done.lines[0])["code"])
+    before = files(tmp_path)
+    done = dq("delete", path, "--yes")
+    assert (done.status, "was interrupted" in sentence(done)) == (1, True)
+    assert files(tmp_path) == before
+    assert [line.split("\t")[0] for line in dq("list", tmp_path).lines] == [str(path)]
+    if one.startswith("dirq"):
+        for each in path.rglob("*"):
+            os.utime(each, (1e9, 1e9))
+    assert dq("convert", path, "--to", two, "--wait", "100").status == 0
+    assert sorted(converted(path, two)) == bodies
+    assert "converting" not in json.loads(dq("stat", path, "--json").out)
+
+
+def test_a_conversion_interrupted_between_its_renames_is_reported(dq, tmp_path):
+    """The path is free for a moment: the queue is not missing, and list, monitor and metrics know of it."""
+    path = tmp_path / "q"
+    bodies = filled(path, "vsqs", 3)
+    killed_before(
+        "rename",
+        lambda: convert_queue(path, layout="native", sync=False),
+        when=lambda src, dst, **_: dst == str(path),
+    )
+    assert os.listdir(tmp_path) == ["q.converting"]
+    for verb in ("stat", "check", "delete", "ls"):
+        done = dq(verb, path)
+        assert (done.status, "was interrupted" in sentence(done)) == (1, True), verb
+    (row,) = (json.loads(line) for line in dq("list", tmp_path, "--json").lines)
+    assert (row["queue"], "was interrupted" in row["error"]) == (str(path), True)
+    assert f'dirqueue_up{{queue="{path}"}} 0' in dq("metrics", tmp_path).lines
+    assert dq("convert", path, "--to", "native").status == 0
+    assert converted(path, "native") == bodies
+
+
+def test_purge_leaves_the_directories_of_a_conversion_alone(dq, tmp_path):
+    """A lock or reserve in them would be taken for a message on its way."""
+    half_converted(tmp_path / "q", "vsqs", "native")
+    before = files(tmp_path / "q.converting")
+    assert dq("purge", "-r", tmp_path).status == 0
+    assert files(tmp_path / "q.converting") == before

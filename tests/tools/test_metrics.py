@@ -121,8 +121,8 @@ def test_a_program_with_its_own_exporter_can_register_a_collector(spool):
     ("words", "status", "said"),
     [
         (["nowhere"], 1, "no directory 'nowhere'"),
-        (["spool", "--listen", "http"], 2, "is no address"),
-        (["spool", "--listen", "1:99999"], 2, "is no address"),
+        (["spool", "--listen", "http"], 2, "is not an address"),
+        (["spool", "--listen", "1:99999"], 2, "is not an address"),
         (["nowhere", "--listen", "0"], 1, "no directory 'nowhere'"),
     ],
 )

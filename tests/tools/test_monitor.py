@@ -34,7 +34,7 @@ def spool(tmp_path):
 
 def look(root, **kwargs):
     with Monitor(str(root), **kwargs) as monitor:
-        return {each.name: each for each in monitor.look()}
+        return {each.name: each for each in monitor.read()}
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_what_is_not_a_message_is_foreign(tmp_path):
 def _rates(request, monkeypatch):
     """Learn rates from the kernel, or from looks alone."""
     if request.param == "seen":
-        monkeypatch.setattr(monitor_, "listen", lambda layout: None)
+        monkeypatch.setattr(monitor_, "watch", lambda layout: None)
 
 
 @pytest.mark.usefixtures("_rates")
@@ -232,14 +232,14 @@ def test_rates_are_what_changed_between_two_looks(tmp_path, monitor):
     retries = dirqueue.Queue(tmp_path / "r", sync=False)
     queue.put_many([b"x"] * 4)
     retries.put(b"x")
-    first = {each.name: each for each in monitor.look()}
+    first = {each.name: each for each in monitor.read()}
     assert first["q"].rates == (None, None, None)
     queue.put_many([b"x"] * 3)
     queue.get(timeout=0).ack()
     queue.get(timeout=0).ack()
     queue.get(timeout=0).retry(error="bad")
     retries.get(timeout=0).retry(3600, error="bad")
-    rates = {each.name: each.rates for each in monitor.look()}
+    rates = {each.name: each.rates for each in monitor.read()}
     unit = rates["q"].error
     assert unit > 0
     assert rates["q"].put == pytest.approx(3 * unit)
@@ -247,7 +247,7 @@ def test_rates_are_what_changed_between_two_looks(tmp_path, monitor):
     assert (rates["r"].put, rates["r"].ack) == (0, 0)
     assert rates["r"].error > 0
     queue.redrive()
-    assert {each.name: each.rates for each in monitor.look()}["q"] == (0, 0, 0)
+    assert {each.name: each.rates for each in monitor.read()}["q"] == (0, 0, 0)
 
 
 def test_the_kernel_tells_of_what_came_and_went_between_two_looks(tmp_path):
@@ -255,7 +255,7 @@ def test_the_kernel_tells_of_what_came_and_went_between_two_looks(tmp_path):
     for name, settings in (("plain", {}), ("kept", {"keep_done": True})):
         queue = dirqueue.Queue.create(tmp_path / name, sync=False, max_attempts=2, **settings)
         queue.put(b"before")
-        ear = activity.listen(queue.layout)
+        ear = activity.watch(queue.layout)
         for _ in range(300):
             queue.put(b"x")
         queue.put_many([b"x"] * 200)
@@ -292,7 +292,7 @@ def test_slices_of_a_deep_queue_are_heard_too(tmp_path, monkeypatch):
     for _ in range(75):
         queue.put(b"x")
     assert any(name.endswith(".slice") for name in os.listdir(tmp_path / "q"))
-    ear = activity.listen(queue.layout)
+    ear = activity.watch(queue.layout)
     for _ in range(300):
         queue.put(b"x")
     assert ear.read().put == 300
@@ -308,7 +308,7 @@ def test_what_the_kernel_could_not_keep_is_not_guessed(tmp_path, monkeypatch):
     queue = dirqueue.Queue(tmp_path / "q", sync=False)
     for _ in range(5):
         queue.put_many([b"x"] * 2)
-    ear = activity.listen(queue.layout)
+    ear = activity.watch(queue.layout)
     assert ear.read() is None
     ear.close()
 
@@ -327,13 +327,13 @@ def test_a_queue_that_goes_and_comes_back_is_looked_at_anew(tmp_path, monitor):
         queue = dirqueue.Queue(tmp_path / "q", sync=False)
         for _ in range(round + 1):
             queue.put(b"x")
-        (seen,) = monitor.look()
+        (seen,) = monitor.read()
         assert seen.stats.ready == round + 1
         assert list(monitor.series[seen.path].depth) == [round + 1]
         for name in os.listdir(tmp_path / "q"):
             os.unlink(tmp_path / "q" / name)
         os.rmdir(tmp_path / "q")
-        assert monitor.look() == []
+        assert monitor.read() == []
 
 
 def test_a_look_beside_busy_producers_and_consumers_never_fails(tmp_path, monitor):
@@ -357,7 +357,7 @@ def test_a_look_beside_busy_producers_and_consumers_never_fails(tmp_path, monito
         thread.start()
     try:
         for _ in range(100):
-            assert all(each.error is None for each in monitor.look())
+            assert all(each.error is None for each in monitor.read())
     finally:
         stop.set()
         for thread in threads:

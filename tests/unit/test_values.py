@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 
 import dirqueue
 from dirqueue import codecs, errors, settings
-from dirqueue.disk import fs, mount
-from dirqueue.disk.clock import Clock
-from dirqueue.disk.mount import Mount
-from dirqueue.layouts.native import names
 
 ERRORS = [
     errors.Empty("t", path="p"), errors.Full("t", path="p"),
@@ -83,87 +79,7 @@ def test_json_bodies_come_back(value):
     assert codecs.decode(codec, codecs.encode(codec, value), "1") == json.loads(json.dumps(value))
 
 
-class Server:
-    """A file server whose clock is off by so many seconds."""
-
-    def __init__(self, monkeypatch, off):
-        self.real, self.off = fs.fstat, off
-        monkeypatch.setattr(fs, "fstat", self.fstat)
-
-    def fstat(self, fd):
-        real = self.real(fd)
-
-        class Facts:
-            st_mtime = real.st_mtime + self.off
-
-        return Facts
-
-
-@pytest.mark.parametrize("off", [0, 0.01, 5, -5, 3600, -86400])
-def test_the_clock_is_the_servers(tmp_path, monkeypatch, off):
-    """Leases are judged by the time of the files, whatever our own clock says."""
-    import os
-    import time
-
-    fd = os.open(tmp_path, os.O_RDONLY)
-    try:
-        Server(monkeypatch, off)
-        clock = Clock(fd)
-        difference = clock.now() / 1e6 - time.time()
-        assert abs(difference - off) < 3
-        assert os.listdir(tmp_path) == []
-    finally:
-        os.close(fd)
-
-
-def test_a_clock_that_was_never_set_makes_names_that_can_be_read(tmp_path, monkeypatch):
-    """Before 2001 microseconds have too few digits; the clock runs on from there."""
-    import os
-
-    fd = os.open(tmp_path, os.O_RDONLY)
-    try:
-        Server(monkeypatch, -1e12)
-        monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000)
-        monkeypatch.setattr("time.time", lambda: 1.0)
-        now = Clock(fd).now()
-        assert names.parse(f"1500000000000000123456789.{now}.1")
-    finally:
-        os.close(fd)
-
-
-@pytest.mark.parametrize(
-    ("fstype", "remote"),
-    [("ext4", False), ("tmpfs", False), ("nfs4", True), ("fuse.sshfs", True), ("cifs", True)],
-)
-def test_what_is_not_known_to_be_local_is_remote(fstype, remote):
-    """A lost reply is possible wherever there is a network."""
-    assert mount.Mount(fstype).replies_can_be_lost is remote
-
-
-def test_a_mount_that_cannot_rename_without_replacing_links(tmp_path, monkeypatch):
-    """The ways narrow from renameat2 to link to rename, and each publishes."""
-    import os
-
-    def cannot(*_, **__):
-        raise NotImplementedError
-
-    fd = os.open(tmp_path, os.O_RDONLY)
-    try:
-        mount = Mount("ext4")
-        monkeypatch.setattr(fs, "rename_noreplace", cannot)
-        (tmp_path / "a.new").write_bytes(b"a")
-        mount.publish("a.new", "a", fd)
-        assert mount.publishes_by == "link"
-        (tmp_path / "b.new").write_bytes(b"b")
-        with pytest.raises(FileExistsError):
-            mount.publish("b.new", "a", fd)
-
-        def no_links(*_, **__):
-            raise PermissionError(1, "Operation not permitted")
-
-        monkeypatch.setattr(fs, "link", no_links)
-        mount.publish("b.new", "b", fd)
-        assert mount.publishes_by == "rename"
-        assert sorted(os.listdir(tmp_path)) == ["a", "b"]
-    finally:
-        os.close(fd)
+def test_only_what_was_purged_can_be_added_up():
+    """Anything else is a mistake of the caller."""
+    assert dirqueue.Purged(new=1) + dirqueue.Purged(new=2) == dirqueue.Purged(new=3)
+    assert dirqueue.Purged().__add__((1,)) is NotImplemented

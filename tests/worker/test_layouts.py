@@ -24,7 +24,7 @@ def test_a_set_of_several_layouts_is_served(tmp_path):
     """One worker, one handler, whatever the messages lie in."""
     queues = [Queue(tmp_path / layout, layout=layout, sync=False) for layout in LAYOUTS]
     for queue in queues:
-        queue.put(queue.layout.encode())
+        queue.put(queue.layout.name.encode())
     seen = []
     assert Worker(QueueSet(queues), lambda message: seen.append(message.body)).run_until_empty().acked == 4
     assert sorted(map(bytes, seen)) == sorted(layout.encode() for layout in LAYOUTS)

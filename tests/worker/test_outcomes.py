@@ -1,5 +1,8 @@
 """What a handler does decides what becomes of its message, in threads and in processes alike."""
 
+import asyncio
+import concurrent.futures
+import functools
 import os
 import sys
 
@@ -220,3 +223,110 @@ def test_a_source_and_a_handler_are_checked(queue):
         Worker("spool", print)
     with pytest.raises(SettingsError, match="callable"):
         Worker(queue, "print")
+
+
+async def _coroutine(message):
+    raise AssertionError("nobody awaits this")
+
+
+async def _async_generator(message):
+    yield message
+
+
+def _generator(message):
+    yield message
+
+
+class _Handlers:
+    async def method(self, message): ...
+
+    @staticmethod
+    async def static(message): ...
+
+    @classmethod
+    async def of_class(cls, message): ...
+
+
+class _Callable:
+    async def __call__(self, message): ...
+
+
+class _CallableGenerator:
+    def __call__(self, message):
+        yield message
+
+
+@pytest.mark.parametrize(
+    ("handler", "way_out"),
+    [
+        (_coroutine, "asyncio.run"),
+        (_async_generator, "asyncio.run"),
+        (_generator, "without yield"),
+        (functools.partial(_coroutine), "asyncio.run"),
+        (functools.partial(functools.partial(_generator)), "without yield"),
+        (_Handlers().method, "asyncio.run"),
+        (functools.partial(_Handlers().method), "asyncio.run"),
+        (_Handlers.static, "asyncio.run"),
+        (_Handlers.of_class, "asyncio.run"),
+        (_Callable(), "asyncio.run"),
+        (_CallableGenerator(), "without yield"),
+        (functools.partial(_Callable()), "asyncio.run"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_handler_that_would_do_nothing_is_refused(queue, handler, way_out):
+    """Calling an async or generator function runs none of it, so that returning would not mean success."""
+    with pytest.raises(SettingsError, match=way_out) as refused:
+        Worker(queue, handler)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(SettingsError, match="hook for 'acked'"):
+        Worker(queue, print, hooks={"acked": handler})
+
+
+class _Awaitable:
+    def __await__(self):
+        yield
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "returned",
+    [
+        _coroutine,
+        _async_generator,
+        _generator,
+        lambda message: (byte for byte in message.data),
+        lambda message: map(print, message.data),
+        lambda message: _Awaitable(),
+        lambda message: asyncio.Future(loop=asyncio.new_event_loop()),
+        lambda message: concurrent.futures.Future(),
+    ],
+    ids="coroutine async_generator generator expression map awaitable future concurrent".split(),
+)
+@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
+def test_returned_awaitable_is_a_failure(queue, way, returned):
+    """What a handler returned and nobody awaits is counted as a failure, never acknowledged."""
+    id = queue.put(b"one")
+
+    def handler(message):
+        return returned(message)
+
+    counts = Worker(queue, handler, limit=1, **way).run()
+    assert counts == (0, 1, 0, 0, 0)
+    assert queue.message(id).error.startswith("TypeError: the handler returned a ")
+
+
+@WAYS
+def test_returned_value_is_ignored(queue, way):
+    """Plain results, lists and even open files are success."""
+    queue.put_many([b"0", b"1", b"2"])
+    results = [[1], "text", sys.stderr]
+    assert Worker(queue, lambda message: results[int(message.data)], **way).run_until_empty().acked == 3
+
+
+def test_future_of_a_failed_delivery_is_cancelled(queue):
+    """The work that was handed over does not run beside the next attempt."""
+    future = concurrent.futures.Future()
+    queue.put(b"one")
+    Worker(queue, lambda message: future, limit=1).run()
+    assert future.cancelled()

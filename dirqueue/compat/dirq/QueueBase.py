@@ -13,11 +13,14 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Self
 
-from dirqueue.compat.dirq.Exceptions import QueueError
+from dirqueue.compat.dirq.Exceptions import NotLockedError, QueueError
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.store import Store
+
+#: How many locks one queue object remembers; the oldest are forgotten.
+REMEMBERED = 100_000
 
 
 class QueueBase:
@@ -38,18 +41,14 @@ class QueueBase:
         #: What the cursor has yet to look into, and to return.
         self.dirs: deque[str] = deque()
         self.elts: deque[str] = deque()
+        #: The locks that we took, and those that we lost since: what tells ours from the next holder's.
         self._tokens: dict[str, str] = {}
-
-    def _open(self, store: Store) -> None:
-        """Make the queue's directory and look who it is."""
-        self._store = store
-        store.directory.lend()
-        store.make()
-        facts = fs.fstat(store.directory.fd)
+        directory = Directory(self.path)
+        directory.lend()
+        self._store = Store(directory, sync=True, digit=f"{self.rndhex:x}", umask=umask)
+        self._store.make()
+        facts = fs.fstat(directory.fd)
         self.id = f"{facts.st_dev}:{facts.st_ino}"
-
-    def _directory(self) -> Directory:
-        return Directory(self.path)
 
     def __del__(self) -> None:
         store = getattr(self, "_store", None)
@@ -99,7 +98,7 @@ class QueueBase:
         """Return another object for the same queue, at the same place of its walk."""
         other = copy.copy(self)
         other._store = copy.copy(self._store)
-        other._store.directory = self._directory()
+        other._store.directory = Directory(self.path)
         other._store.directory.lend()
         other._store.directory.make()
         other.dirs, other.elts, other._tokens = deque(self.dirs), deque(self.elts), {}
@@ -125,6 +124,41 @@ class QueueBase:
                 error.errno, f"cannot utime({path}, None): {os.strerror(error.errno or 0)}"
             ) from error
 
+    # --- locks ---------------------------------------------------------------------------------------------
+
+    def _unlock(self, name: str, permissive: bool) -> bool:
+        try:
+            self._check_lock(name, "unlock")
+            if not self._store.unlock(name):
+                raise not_locked(name, "unlock")
+        except NotLockedError:
+            if permissive:
+                return False
+            raise
+        self._tokens.pop(name, None)
+        return True
+
+    def _locked(self, name: str, token: str) -> None:
+        """Remember a lock that we took."""
+        if len(self._tokens) >= REMEMBERED:
+            del self._tokens[next(iter(self._tokens))]
+        self._tokens[name] = token
+
+    def _check_lock(self, name: Any, doing: str) -> str:
+        """Return the token of the lock that is there; an error if there is none, or not the one that we took.
+
+        A lock that this object did not take is accepted: in dirq, one program may lock for another. A lock that we
+        lost stays remembered, so that nothing after that is done to its next holder's.
+        """
+        token = self._tokens.get(self._checked(name))
+        if token is None:
+            token = self._store.token(name)
+        elif not self._store.ours(name, token):
+            token = None
+        if token is None:
+            raise not_locked(name, doing)
+        return token
+
     def _checked(self, name: Any) -> str:
         """Return a name if it stays inside the queue."""
         if (
@@ -134,6 +168,11 @@ class QueueBase:
         ):
             raise QueueError(f"invalid element name: {name!r}")
         return name
+
+
+def not_locked(name: str, doing: str) -> NotLockedError:
+    """Return the error for an element that is not locked, or whose lock was lost to somebody else."""
+    return NotLockedError(f"cannot {doing} {name}: not locked, or not by us any more")
 
 
 def refused(name: str, *, there: bool) -> OSError:

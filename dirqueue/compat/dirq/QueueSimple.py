@@ -1,20 +1,17 @@
 """The simple queue of dirq: elements are files.
 
-Layer: edges.  What is on disk: layouts/simple_store.py.
+Layer: edges.  What is on disk: layouts/dirq/simple_store.py.
 """
 
 from __future__ import annotations
 
-from dirqueue.compat.dirq.Exceptions import NotLockedError
-from dirqueue.compat.dirq.QueueBase import QueueBase, refused
+from dirqueue.compat.dirq.QueueBase import QueueBase, not_locked, refused
 from dirqueue.disk import fs
 from dirqueue.layouts.dirq.names import LOCK, TEMPORARY
 from dirqueue.layouts.dirq.simple_store import SimpleStore
 
 TEMPORARY_SUFFIX = TEMPORARY
 LOCKED_SUFFIX = LOCK
-#: An element written so many nanoseconds ago is locked without a touch: its own time is as good.
-FRESH_NS = 30 * 10**9
 #: Most elements are shorter than this: to make room for more takes longer than to read them.
 SHORT = 4096
 
@@ -45,10 +42,12 @@ class QueueSimple(QueueBase):
         if not isinstance(granularity, int):
             raise TypeError("granularity should be integer.")
         self.granularity = granularity
-        self._open(
-            SimpleStore(
-                self._directory(), sync=sync, granularity=granularity, digit=f"{self.rndhex:x}", umask=umask
-            )
+        self._store = SimpleStore(
+            self._store.directory,
+            sync=sync,
+            granularity=granularity,
+            digit=f"{self.rndhex:x}",
+            umask=umask,
         )
 
     def add(self, data: bytes | str) -> str:
@@ -66,8 +65,12 @@ class QueueSimple(QueueBase):
         return self._store.add_path(path)
 
     def get(self, name: str) -> bytes:
-        """Return the data of a locked element."""
-        return fs.read_file(self._checked(name) + LOCK, self._store.directory.fd, SHORT)
+        """Return the data of a locked element; QueueLockError if it is not locked, or not by us any more."""
+        self._check_lock(name, "get")
+        try:
+            return fs.read_file(name + LOCK, self._store.directory.fd, SHORT)
+        except FileNotFoundError:
+            raise not_locked(name, "get") from None
 
     get_ref = get
 
@@ -77,43 +80,38 @@ class QueueSimple(QueueBase):
 
     def lock(self, name: str, permissive: bool = True) -> bool:
         """Lock an element; False, or with permissive=False an OSError, if somebody has it or it is gone."""
-        time_ns = self._store.lock(self._checked(name), FRESH_NS)
+        time_ns = self._store.lock(self._checked(name))
         if time_ns is None:
             if permissive:
                 return False
             raise refused(name, there=fs.exists(name, self._store.directory.fd))
-        self._tokens[name] = str(time_ns)
+        self._locked(name, str(time_ns))
         return True
 
     def unlock(self, name: str, permissive: bool = False) -> bool:
-        """Unlock an element; False with permissive=True, or an OSError, if it is not locked (by us) any more."""
-        if self._still_ours(name) and self._store.unlock(name):
-            return True
-        if permissive:
-            return False
-        raise NotLockedError(f"cannot unlock {name}: not locked, or not by us any more")
+        """Unlock an element; False with permissive=True, or an OSError, if it is not locked, or not by us any more."""
+        return self._unlock(name, permissive)
 
     def remove(self, name: str) -> None:
-        """Remove a locked element."""
-        if not self._still_ours(name):
-            raise NotLockedError(f"cannot remove {name}: not locked, or not by us any more")
+        """Remove a locked element; QueueLockError if it is not locked, or not by us any more."""
+        self._check_lock(name, "remove")
         if not self._store.remove(name):
-            raise NotLockedError(f"cannot remove {name}: it is gone")
+            raise not_locked(name, "remove")
+        self._tokens.pop(name, None)
         if self._store.sync:
             try:
                 self._store.directory.sync(name.rpartition("/")[0] or ".")
             except FileNotFoundError:
                 pass  # the emptied directory was purged
 
-    def _still_ours(self, name: str) -> bool:
-        """Whether the lock is the one that we took, or, if somebody else took it for us, is there at all."""
-        token = self._tokens.pop(self._checked(name), None)
-        return self._store.facts(name) is not None if token is None else self._store.ours(name, token)
-
     def touch(self, ename: str) -> None:
-        """Say that an element is still in use."""
-        super().touch(ename)
-        if ename in self._tokens:
-            facts = self._store.facts(ename)
-            if facts is not None:
-                self._tokens[ename] = str(facts.st_mtime_ns)
+        """Say that an element is still in use; QueueLockError if we locked it and lost the lock."""
+        token = self._tokens.get(self._checked(ename))
+        if token is None:
+            super().touch(ename)
+            return
+        # The time is what tells our lock from the next holder's, and theirs must not be touched.
+        renewed = self._store.renew(ename, token)
+        if renewed is None:
+            raise not_locked(ename, "touch")
+        self._tokens[ename] = renewed[0]

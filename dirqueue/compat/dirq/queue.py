@@ -1,6 +1,6 @@
 """The normal queue of dirq: elements are directories, with a schema.
 
-Layer: edges.  What is on disk: layouts/normal_store.py and layouts/schema.py.
+Layer: edges.  What is on disk: layouts/dirq/normal_store.py and schema.py.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dirqueue.compat.dirq.Exceptions import NotLockedError, QueueError, QueueLockError
-from dirqueue.compat.dirq.QueueBase import QueueBase, refused
+from dirqueue.compat.dirq.Exceptions import QueueError, QueueLockError
+from dirqueue.compat.dirq.QueueBase import QueueBase, not_locked, refused
 from dirqueue.compat.dirq.QueueSet import QueueSet
 from dirqueue.disk import fs
-from dirqueue.layouts.dirq.names import NAME
-from dirqueue.layouts.dirq.normal_store import OBSOLETE, TEMPORARY, NormalStore
+from dirqueue.layouts.dirq.names import NAME, OBSOLETE, STAGING
+from dirqueue.layouts.dirq.normal_store import NormalStore
 from dirqueue.layouts.dirq.schema import LOCKED, Schema
 
-TEMPORARY_DIRECTORY = TEMPORARY
+TEMPORARY_DIRECTORY = STAGING
 OBSOLETE_DIRECTORY = OBSOLETE
 LOCKED_DIRECTORY = LOCKED
 
@@ -57,11 +57,11 @@ class Queue(QueueBase):
             raise QueueError(str(error)) from None
         self.type: dict[str, str] = dict(self._schema.types) if self._schema else {}
         self.mandatory = dict.fromkeys(self._schema.mandatory, True) if self._schema else {}
-        store = NormalStore(
-            self._directory(), sync=sync, maxelts=maxelts, digit=f"{self.rndhex:x}", umask=umask
+        self._store = NormalStore(
+            self._store.directory, sync=sync, maxelts=maxelts, digit=f"{self.rndhex:x}", umask=umask
         )
-        store.keys = tuple(self.type)
-        self._open(store)
+        self._store.keys = tuple(self.type)
+        self._store.make()
 
     def _known(self) -> Schema:
         if self._schema is None:
@@ -87,49 +87,36 @@ class Queue(QueueBase):
         """Lock an element; False, or with permissive=False an OSError, if somebody has it or it is gone."""
         token = self._store.take(self._checked(ename))
         if token is not None:
-            self._tokens[ename] = token
+            self._locked(ename, token)
             return True
         if permissive:
             return False
         raise refused(ename, there=fs.exists(ename, self._store.directory.fd))
 
     def unlock(self, ename: str, permissive: bool = False) -> bool:
-        """Unlock an element; False with permissive=True, or an OSError, if it is not locked (by us) any more."""
-        token = self._tokens.pop(self._checked(ename), None)
-        if (token is None or self._store.ours(ename, token)) and self._store.unlock(ename):
-            return True
-        if permissive:
-            return False
-        raise NotLockedError(f"cannot unlock {ename}: not locked, or not by us any more")
-
-    def _token(self, ename: str, doing: str) -> str:
-        """Return the token of the lock that is there; an error if it is not the one that we took."""
-        token = self._store.token(self._checked(ename))
-        if token is None or token != self._tokens.get(ename, token):
-            self._tokens.pop(ename, None)
-            raise NotLockedError(f"cannot {doing} {ename}: not locked, or not by us any more")
-        return token
+        """Unlock an element; False with permissive=True, or an OSError, if it is not locked, or not by us any more."""
+        return self._unlock(ename, permissive)
 
     def get(self, ename: str) -> dict[str, Any]:
-        """Return the data of a locked element."""
+        """Return the data of a locked element; QueueLockError if it is not locked, or not by us any more."""
         schema = self._known()
-        token = self._token(ename, "get")
+        token = self._check_lock(ename, "get")
         files = self._store.read(ename, schema.types)
         if len(files) < len(schema.types) and not self._store.ours(ename, token):
             # RACE: somebody else removed it while we read, so that what is missing is not what was left out.
-            raise NotLockedError(f"cannot get {ename}: the lock was lost while it was read")
+            raise not_locked(ename, "get")
         try:
             return schema.element(files)
         except ValueError as error:
             raise QueueError(f"cannot get {ename}: {error}") from None
 
     def remove(self, ename: str) -> None:
-        """Remove a locked element."""
-        self._token(ename, "remove")
-        self._tokens.pop(ename, None)
+        """Remove a locked element; QueueLockError if it is not locked, or not by us any more."""
+        self._check_lock(ename, "remove")
         left = self._store.removed(ename)
         if left is None:
-            raise NotLockedError(f"cannot remove {ename}: it is gone")
+            raise not_locked(ename, "remove")
+        self._tokens.pop(ename, None)
         if self._store.sync:
             try:
                 self._store.directory.sync(ename[:8])
@@ -140,17 +127,17 @@ class Queue(QueueBase):
 
     def dequeue(self, ename: str, permissive: bool = True) -> dict[str, Any]:
         """Lock, get and remove an element; QueueLockError if it cannot be locked."""
-        element = self._locked(ename, permissive)
+        element = self._lock_and_get(ename, permissive)
         self.remove(ename)
         return element
 
     def get_element(self, ename: str, permissive: bool = True) -> dict[str, Any]:
         """Lock, get and unlock an element; QueueLockError if it cannot be locked."""
-        element = self._locked(ename, permissive)
+        element = self._lock_and_get(ename, permissive)
         self.unlock(ename, permissive=permissive)
         return element
 
-    def _locked(self, ename: str, permissive: bool) -> dict[str, Any]:
+    def _lock_and_get(self, ename: str, permissive: bool) -> dict[str, Any]:
         if not self.lock(ename, permissive=permissive):
             raise QueueLockError(f"couldn't lock element: {ename}")
         try:

@@ -1,6 +1,6 @@
 """The queues of VSQS: publish, receive, delete.
 
-Layer: edges.  What is on disk: layouts/vsqs.py. Times are microseconds, as vsqs 0.3 has them.
+Layer: edges.  What is on disk: layouts/vsqs/. Times are microseconds, as vsqs 0.3 has them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import os
 import time
 from typing import Any, overload
 
-from dirqueue.errors import Empty, Full
+from dirqueue.errors import Empty, InvalidId
 from dirqueue.queue import Queue as _Queue
+from dirqueue.waiting import Waiter
 
 
 class QueueException(Exception):
@@ -31,7 +32,7 @@ class Queue:
 
     Args:
         path: The queue's directory, made if it is not there.
-        capacity: `publish` waits when so many messages are in the queue; no limit if None.
+        capacity: `publish` waits when so many messages are in the queue; no limit if None. May be changed later.
     """
 
     @overload
@@ -43,21 +44,24 @@ class Queue:
 
     def __init__(self, *arguments: object, **named: object) -> None:
         manager, path, capacity = _arguments(*arguments, **named)
-        if capacity is not None and capacity < 1:
-            raise ValueError(f"capacity must be at least 1, or None for no limit, not {capacity!r}")
         self.path = os.fspath(path)
         self.capacity = capacity
         self.manager = manager
         # An expired message is anybody's at once: VSQS knows no margin.
-        self._queue = _Queue(self.path, layout="vsqs", max_messages=capacity or 0, margin=0)
+        self._queue = _Queue(self.path, layout="vsqs", margin=0)
         self._queue.layout.create()
 
     def publish(self, data: bytes, timeout: float | None = None) -> str:
-        """Put a message; return its id. Waits up to `timeout` seconds for room (for ever if None)."""
-        try:
-            return self._queue.put(data, timeout=None if timeout is None else max(0.0, timeout))
-        except Full:
-            raise QueueFullException(self.size()) from None
+        """Put a message; return its id. Wait up to `timeout` seconds for room, without end if None."""
+        if self.capacity is not None:
+            self._wait_for_room(None if timeout is None else max(0.0, timeout))
+        return self._queue.put(data)
+
+    def _wait_for_room(self, timeout: float | None) -> None:
+        with Waiter((self._queue.layout,), timeout, for_room=True) as waiter:
+            while self.capacity is not None and (size := self.size()) >= self.capacity:
+                if not waiter.pause():
+                    raise QueueFullException(size)
 
     def receive(
         self, visibility_timeout: float = 10, timeout: float | None = None
@@ -71,9 +75,12 @@ class Queue:
         return lease.message.id, lease.message.data
 
     def delete(self, m_id: str) -> None:
-        """Remove a message, whoever received it; one that is not there is no error."""
+        """Remove a message, whoever received it; one that is not there, or what is no id, is no error."""
         layout = self._queue.layout
-        id = layout.check_id(str(m_id))
+        try:
+            id = layout.check_id(str(m_id))
+        except InvalidId:
+            return
         # RACE: it may be requeued or claimed between the look and the removal: then it is looked for again.
         for _ in range(100):
             entry = layout.find(id)
@@ -116,9 +123,9 @@ class QueueManager:
         self._queues: list[Queue] = []
 
     def get_queue(self, name: str, capacity: int | None = None) -> Queue:
-        """Return the queue of that name."""
-        if name in ("", ".", "..") or "/" in name or "\0" in name:
-            raise ValueError(f"{name!r} cannot be the name of a queue")
+        """Return the queue of that name, which may lie in sub-directories ("a/b") but not outside of the manager's."""
+        if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+            raise ValueError(f"{name!r} is not a valid name of a queue")
         queue = Queue(self, os.path.join(self.path, name), capacity=capacity)
         self._queues.append(queue)
         return queue

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from dirqueue.disk import fs
-from dirqueue.disk.clock import micros
 from dirqueue.layouts.dirq.store import Store
 from dirqueue.layouts.peer import NEVER
+from dirqueue.layouts.snapshot import Snapshot
 
 #: A listing is good for this long, or this many times what it took to make, whichever is longer. What comes later is
 #: later in line; only what is given back waits for the next look, or for the end of this one. Where the newest is
@@ -21,8 +21,6 @@ from dirqueue.layouts.peer import NEVER
 FRESH_SECONDS = 1.0
 FRESH_NEWEST = 0.1
 FRESH_TIMES = 20
-#: After a miss, skip up to this many names: another consumer is working through them.
-JUMP = 64
 #: So many misses in a row are chance.
 PATIENCE = 2
 #: The granularity of directory times: a change within it may not show.
@@ -46,13 +44,13 @@ class Cursor:
         #: Locked elements whose lock is stale: to be taken over, not taken.
         self.stale: set[str] = set()
         self.soonest = NEVER
-        #: Names in a row that somebody else had.
-        self.misses = 0
+        self.snapshot = Snapshot(FRESH_SECONDS if order == "fifo" else FRESH_NEWEST, FRESH_TIMES, PATIENCE)
+        #: The error of a directory that we may not look into, since the last claim began.
+        self.refused: OSError | None = None
         self._directories: list[str] = []
-        #: Until when what is known is taken for granted.
-        self.expires = 0
-        self._skipped = ""
+        #: The directory that `run` is of, and whether names of it were passed over.
         self._here = ""
+        self._skipped = False
         self._not_before: dict[str, int] = {}
         # RACE: apart from the above, since a lock that a listing showed may be gone before it is written down here.
         self._lock_ends: dict[str, int] = {}
@@ -60,16 +58,17 @@ class Cursor:
 
     def fill(self, now: int) -> bool:
         """Make `run` the names to try next; False if there is nothing to claim."""
-        if now < self.expires:
-            if self.run or self._next(now):
+        if self.snapshot.fresh:
+            if self.run:
                 return True
             if self._skipped:
-                self._directories, self._skipped = [self._skipped], ""
-                if self._next(now):
-                    return True
-        began = time.monotonic()
+                self._skipped = False
+                self._directories.append(self._here)
+            if self._next(now):
+                return True
+        self.snapshot.begin()
         self.soonest = NEVER
-        self._skipped = ""
+        self._skipped = False
         self.run = []
         self._directories = self._store.directories()
         if self._order == "fifo":
@@ -83,8 +82,7 @@ class Cursor:
         if len(self._still) > len(self._directories) + REMEMBERED:
             self._still.clear()
         found = self._next(now)
-        fresh = FRESH_SECONDS if self._order == "fifo" else FRESH_NEWEST
-        self.expires = now + micros(max(fresh, FRESH_TIMES * (time.monotonic() - began)))
+        self.snapshot.end()
         return found
 
     def _next(self, now: int) -> bool:
@@ -105,6 +103,9 @@ class Cursor:
         try:
             free, locked = self._look(where)
         except (FileNotFoundError, NotADirectoryError):
+            return []
+        except PermissionError as error:
+            self.refused = error  # another user's: what is behind it can still be ours
             return []
         soonest = NEVER
         for name in locked:
@@ -159,12 +160,11 @@ class Cursor:
             return -1
 
     def missed(self) -> None:
-        """Somebody took the name first; if that goes on they are working through here, so go on a little further."""
-        self.misses += 1
-        ahead = min(len(self.run) - 1, int(random.random() * JUMP))  # noqa: S311
-        if self.misses > PATIENCE and ahead > 0 and self._order == "fifo":
+        """Another consumer took the name first. If that goes on it is working through here: go on a little further."""
+        ahead = self.snapshot.missed(len(self.run))
+        if ahead and self._order == "fifo":
             del self.run[-ahead:]
-            self._skipped = self._here
+            self._skipped = True
 
     def forget(self, name: str) -> None:
         """An element is ours no more: nothing is known of it."""
@@ -178,5 +178,5 @@ class Cursor:
 
     def refresh(self) -> None:
         """Look again before the next claim."""
-        self.expires = 0
+        self.snapshot.drop()
         self._still.clear()

@@ -14,15 +14,16 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
 from typing import ClassVar, Protocol
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.base import Held, Purged, bad_handle, lost
+from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
-from dirqueue.layouts.peer import LOOKS, Foreign
+from dirqueue.layouts.peer import LOOKS, Peer
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
 
@@ -41,6 +42,8 @@ LACKS = {
 }
 #: What tells a lock from the next, as the two formats say it; with the name it is the handle of a lease.
 _TOKEN = re.compile(r"[0-9]+(-[0-9]+)?")
+#: For how long an element that we may not lock is left alone.
+STEP_OVER_SECONDS = 1.0
 _LIVE = frozenset(("new", "ready", "leased", "foreign"))
 
 
@@ -60,7 +63,7 @@ class Locks(Protocol):
     def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]: ...
 
 
-class DirqLayout(Foreign):
+class DirqLayout(Peer):
     """A layout over the files of one dirq format."""
 
     lacks: ClassVar[dict[str, str]] = LACKS
@@ -82,34 +85,49 @@ class DirqLayout(Foreign):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def claim(self, seconds_: float) -> Held | None:
+    def claim(self, seconds_: float) -> Claim | None:
         directory = self.directory
         if directory.fd < 0 and not directory.find():
             return None
         now = directory.clock.now()
         shift = 0 if seconds_ == self._lease_seconds else micros(seconds_) - self._lease
         cursor, take = self._cursor, self._take
+        cursor.refused = None
         try:
             for _ in range(LOOKS):
                 try:
                     # RACE: threads share the cursor. What is known they take without its lock: to pop is one step.
-                    name = cursor.run.pop() if now < cursor.expires else self._look_again(now)
+                    name = (
+                        cursor.run.pop() if monotonic() < cursor.snapshot.expires else self._look_again(now)
+                    )
                 except IndexError:
                     name = self._look_again(now)
                 if not name:
-                    return None
-                held = take(name, now, shift)
+                    break
+                try:
+                    held = take(name, now, shift)
+                except PermissionError as error:
+                    self._step_over(name, now, error)
+                    continue
                 if held is not None:
-                    cursor.misses = 0
+                    cursor.snapshot.misses = 0
                     return held
                 with self._lock:
                     cursor.missed()
+            if cursor.refused:
+                raise cursor.refused
         except FileNotFoundError:
             directory.reopen()  # the whole queue was removed; there may be another one at its path by now
             cursor.refresh()
         except OSError as error:
             raise self._failed("claim from", error) from error
         return None
+
+    def _step_over(self, name: str, now: int, error: OSError) -> None:
+        """Leave another user's element alone for a while: those behind it may be ours. Reported if none is."""
+        with self._lock:
+            self._cursor.refused = error
+            self._cursor.not_before(name, now + micros(STEP_OVER_SECONDS))
 
     def _look_again(self, now: int) -> str:
         """Return a name to try, of the next directory or a new look; empty if there is none."""
@@ -127,10 +145,10 @@ class DirqLayout(Foreign):
         return ""
 
     @abstractmethod
-    def _take(self, name: str, now: int, shift: int) -> Held | None:
+    def _take(self, name: str, now: int, shift: int) -> Claim | None:
         """Lock one element and read it; None if we cannot have it."""
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Claim) -> None:
         locks, name = self._locks, held.id
         self._open()
         try:
@@ -148,7 +166,7 @@ class DirqLayout(Foreign):
         except FileNotFoundError:
             pass  # the emptied directory is gone with its names
 
-    def renew(self, held: Held, seconds_: float) -> None:
+    def renew(self, held: Claim, seconds_: float) -> None:
         self._open()
         try:
             renewed = self._locks.renew(held.id, held.token, (micros(seconds_) - self._lease) * 1000)
@@ -158,17 +176,17 @@ class DirqLayout(Foreign):
             raise lost(held, "renew")
         held.place, held.ends = f"{held.id}@{renewed[0]}", renewed[1] + self._lease
 
-    def retry(self, held: Held, delay: float, error: str | None) -> None:
+    def retry(self, held: Claim, delay: float, error: str | None) -> None:
         """Unlock it. Others may take it at once; we ourselves leave it alone for the delay."""
         self._unlock(held, "retry")
         if delay:
             with self._lock:
                 self._cursor.not_before(held.id, self.directory.clock.now() + micros(delay))
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Claim) -> None:
         self._unlock(held, "release")
 
-    def _unlock(self, held: Held, doing: str) -> None:
+    def _unlock(self, held: Claim, doing: str) -> None:
         self._open()
         try:
             if not self._locks.ours(held.id, held.token) or not self._locks.unlock(held.id):
@@ -178,14 +196,14 @@ class DirqLayout(Foreign):
         self._cursor.forget(held.id)
         self._cursor.refresh()
 
-    def entry(self, held: Held) -> Entry:
+    def entry(self, held: Claim) -> Entry:
         return Entry(held.id, "leased", held.place, names.micros_of(held.id), held.ends, 1, held.token)
 
-    def hold(self, handle: str) -> Held:
+    def hold(self, handle: str) -> Claim:
         name, _, token = handle.partition("@")
         if not names.NAME.fullmatch(name) or not _TOKEN.fullmatch(token):
             raise bad_handle(handle)
-        held = Held(name, handle, 0, 0, 1)
+        held = Claim(name, handle, 0, 0, 1)
         when = (
             self._locks.locked_at(name) if self.directory.find() and self._locks.ours(name, token) else None
         )

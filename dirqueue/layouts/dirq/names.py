@@ -10,7 +10,6 @@ Invariant: names made by one process never repeat and never go back, whatever it
 from __future__ import annotations
 
 import os
-import random
 import re
 import threading
 import time
@@ -23,6 +22,8 @@ NAME = re.compile(r"[0-9a-f]{8}/[0-9a-f]{14}")
 ELEMENT_LENGTH = 14
 NAME_LENGTH = 23
 TEMPORARY, LOCK = ".tmp", ".lck"
+#: dirq-normal: where elements are being added, and removed.
+STAGING, OBSOLETE = "temporary", "obsolete"
 #: Eight digits of seconds end in the year 2106.
 MAX_SECONDS = 0xFFFFFFFF
 
@@ -35,19 +36,20 @@ _last = 0
 def element(digit: str) -> str:
     """Return a new element name that ends in the digit of its maker."""
     global _last
-    _state.acquire()
-    now = time.time_ns() // 1000
-    if now <= _last:
-        now = _last + 1
-    _last = now
-    _state.release()
+    with _state:
+        now = time.time_ns() // 1000
+        if now <= _last:
+            now = _last + 1
+        _last = now
     seconds, micros = divmod(now, 1_000_000)
     return "%013x%s" % ((seconds << 20) + micros, digit)  # noqa: UP031 - five digits are 20 bits; this is the fastest
 
 
 def digit(wanted: int | None = None) -> str:
     """Return the last digit of the names of one queue object: the one asked for, or any."""
-    return f"{random.randrange(16) if wanted is None else wanted % 16:x}"  # noqa: S311 - spreads names, no secret
+    if wanted is None:
+        wanted = os.urandom(1)[0]
+    return f"{wanted % 16:x}"
 
 
 def folder(granularity: int) -> str:
@@ -60,8 +62,13 @@ def folder(granularity: int) -> str:
 
 def micros_of(name: str) -> int:
     """Return when an element was added, in microseconds since the epoch, by its maker's clock."""
-    bare = name[-ELEMENT_LENGTH:]
-    return int(bare[:8], 16) * 1_000_000 + int(bare[8:13], 16)
+    return nanos_of(name) // 1000
+
+
+def nanos_of(name: str) -> int:
+    """Return the same in nanoseconds."""
+    digits = int(name[-ELEMENT_LENGTH:-1], 16)
+    return (digits >> 20) * 1_000_000_000 + (digits & 0xFFFFF) * 1000
 
 
 def directories(found: list[str]) -> list[str]:

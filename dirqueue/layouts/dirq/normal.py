@@ -17,12 +17,13 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import CodecError, SettingsError
-from dirqueue.layouts.base import Held
+from dirqueue.layouts.base import Claim
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.dirq.layout import DirqLayout
+from dirqueue.layouts.dirq.names import OBSOLETE, STAGING
 from dirqueue.layouts.dirq.normal_spares import Spares
-from dirqueue.layouts.dirq.normal_store import OBSOLETE, TEMPORARY, NormalStore
+from dirqueue.layouts.dirq.normal_store import NormalStore
 from dirqueue.layouts.dirq.schema import DEFAULT, Schema
 from dirqueue.layouts.dirq.store import GRACE
 from dirqueue.layouts.peer import moved_on
@@ -85,13 +86,13 @@ class DirqNormal(DirqLayout):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def claim(self, seconds_: float) -> Held | None:
+    def claim(self, seconds_: float) -> Claim | None:
         held = super().claim(seconds_)
         if held is None:
             self._spares.drop()
         return held
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Claim) -> None:
         self._spares.wanted = bool(self._cursor.run)
         super().ack(held)
 
@@ -99,7 +100,7 @@ class DirqNormal(DirqLayout):
         self._spares.drop()
         super().close()
 
-    def _take(self, name: str, now: int, shift: int) -> Held | None:
+    def _take(self, name: str, now: int, shift: int) -> Claim | None:
         store = self.store
         token = store.take(name)
         if token is None:
@@ -112,7 +113,7 @@ class DirqNormal(DirqLayout):
             if renewed is None:
                 return None
             until = renewed[1] + self._lease
-        held = Held(name, f"{name}@{token}", now, until, 1)
+        held = Claim(name, f"{name}@{token}", now, until, 1)
         if self.schema.plain:
             self._cursor.not_before(name, until)
             return held if self._read_plain(held) else None
@@ -121,14 +122,14 @@ class DirqNormal(DirqLayout):
             return None  # RACE: a late holder removed it while we read, so this is not all of it
         self._cursor.not_before(name, until)
         try:
-            held.fill(self._join(name, files))
+            held.data = self._join(name, files)
         except CodecError:
             # There is no place for dead messages: say so, and leave it alone for a while, so that others come through.
             self.retry(held, self.settings.max_backoff, None)
             raise
         return held
 
-    def _read_plain(self, held: Held) -> bool:
+    def _read_plain(self, held: Claim) -> bool:
         """Read the one piece, unless it is long; whether it is there."""
         try:
             fd = fs.open(f"{held.id}/{self.store.keys[0]}", fs.READ, dir_fd=self.directory.fd)
@@ -142,7 +143,7 @@ class DirqNormal(DirqLayout):
         finally:
             fs.close(fd)
         if len(data) < fs.CHUNK:
-            held.fill(data)
+            held.data = data
         return True
 
     def _join(self, name: str, files: dict[str, bytes]) -> bytes:
@@ -165,17 +166,17 @@ class DirqNormal(DirqLayout):
     # --- lookers -------------------------------------------------------------------------------------------
 
     def _is_ours(self, where: str) -> bool:
-        return where in (TEMPORARY, OBSOLETE) or super()._is_ours(where)
+        return where in (STAGING, OBSOLETE) or super()._is_ours(where)
 
     def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
-        volatile = where in (TEMPORARY, OBSOLETE)
+        volatile = where in (STAGING, OBSOLETE)
         for each in found:
             place = f"{where}/{each.name}"
             if not names.ELEMENT.fullmatch(each.name) or not each.is_dir(follow_symlinks=False):
                 yield Entry("", "foreign", place, 0)
             elif not volatile:
                 yield self._seen(place)
-            elif where == TEMPORARY:
+            elif where == STAGING:
                 yield Entry(place, "new", place, names.micros_of(each.name))
 
     def load(self, place: str) -> bytes:

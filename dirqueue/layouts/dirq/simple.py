@@ -11,18 +11,15 @@ from typing import ClassVar
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.base import Held, lost
+from dirqueue.layouts.base import Claim
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.dirq.layout import DirqLayout
-from dirqueue.layouts.dirq.simple_store import SECOND_NS, TRYING_NS, SimpleStore
+from dirqueue.layouts.dirq.simple_store import SimpleStore
 from dirqueue.layouts.dirq.store import GRACE
 from dirqueue.layouts.peer import moved_on
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
-
-#: A claim does not touch a file that was written within this part of the lease: its lock is that much shorter.
-FRESH = 1 / 20
 
 
 class DirqSimple(DirqLayout):
@@ -36,7 +33,6 @@ class DirqSimple(DirqLayout):
             directory, sync=settings.sync, granularity=settings.granularity
         )
         self.store.grace = GRACE
-        self._fresh_ns = int(self._lease * FRESH) * 1000
         self._cursor = Cursor(self.store, self.store.look, self._ends, settings.order)
 
     def create(self) -> None:
@@ -62,44 +58,18 @@ class DirqSimple(DirqLayout):
         except OSError as error:
             raise self._failed(f"put the file {path!r} into", error) from error
 
-    def _take(self, name: str, now: int, shift: int) -> Held | None:
+    def _take(self, name: str, now: int, shift: int) -> Claim | None:
         stale = self._cursor.stale
         if stale and name in stale:
             stale.discard(name)
             taken = self.store.steal(name, (now - self._honoured) * 1000, shift * 1000)
         else:
-            taken = self.store.take(name, self._fresh_ns, shift * 1000)
+            taken = self.store.take(name, shift * 1000)
         if taken is None:
             return None
         time_ns = taken[0]
         token = str(time_ns)
-        return Held(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, taken[1])
-
-    def ack(self, held: Held) -> None:
-        """As in dirq_layout.py, in one piece: it is done for every message."""
-        fd, name = self.directory.fd, held.id
-        if fd < 0:
-            super().ack(held)
-            return
-        lock = name + names.LOCK
-        try:
-            when = fs.stat(lock, dir_fd=fd, follow_symlinks=False).st_mtime_ns
-            if str(when) != held.token and when % SECOND_NS != TRYING_NS:
-                raise lost(held, "ack")
-            fs.unlink(name, dir_fd=fd)
-        except FileNotFoundError:
-            raise lost(held, "ack") from None
-        except OSError as error:
-            raise self._failed("ack a message of", error) from error
-        try:
-            fs.unlink(lock, dir_fd=fd)
-        except OSError:
-            pass  # it is removed; a lock without an element is purged in time
-        if self.store.sync:
-            try:
-                self._sync(name)
-            except OSError as error:
-                raise self._failed("make durable an ack in", error) from error
+        return Claim(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, taken[1])
 
     def _ends(self, name: str) -> int:
         """Return when a lock that is there may be taken over."""
@@ -126,7 +96,7 @@ class DirqSimple(DirqLayout):
         self._unclaimed(entry)
         self._open()
         try:
-            if self.store.lock(entry.id, self._fresh_ns) is None:
+            if self.store.lock(entry.id) is None:
                 raise moved_on(entry.id)
             self.store.remove(entry.id)
             if self.store.sync:

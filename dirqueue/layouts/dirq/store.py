@@ -1,7 +1,7 @@
 """What the two dirq formats share: the top directory, its intermediate directories, modes, counting.
 
 Layer: layouts.  Touches: the queue's directory and its intermediate directories.
-Invariant: nothing is made but names that dirq itself makes. Raises bare OSError: who calls knows the words for it.
+Invariant: nothing is made but names that dirq itself makes. Raises plain OSError; the layout adds the context.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import time
-from abc import abstractmethod
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
@@ -22,7 +21,7 @@ TRIES = 100
 
 
 class Store:
-    """The files of one dirq queue, by name: `DIRECTORY/ELEMENT`."""
+    """The files of one dirq queue, by name: `DIRECTORY/ELEMENT`; what an element is, the format says."""
 
     def __init__(
         self, directory: Directory, *, sync: bool, digit: str = "", umask: int | None = None
@@ -31,27 +30,42 @@ class Store:
         self.sync = sync
         self.digit = digit or names.digit()
         self.umask = umask
+        directory.umask = umask
+        #: What files are made with. COMPAT: the process's umask applies unless we have our own, which is never set for
+        #: the process: threads share that.
+        self.file_mode = fs.FILE_MODE & ~(umask or 0)
+        #: The mode of directories, and whether the process's umask takes bits of it; once known.
+        self._directory_mode = 0
+        self._widens: bool | None = None
         #: An empty directory that changed within so many seconds is left alone by purge.
         self.grace = 0.0
 
     def make(self) -> None:
         """Make the queue's directory if it is not there."""
-        if self.umask is None or self.directory.find():
-            self.directory.make()
-            return
         self.directory.make()
-        self._chmod(".", fs.DIR_MODE)
 
-    @abstractmethod
     def count(self) -> int:
         """Return how many elements there are, locked or not."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def token(self, name: str) -> str | None:
+        """Return what tells the lock that is there from any other; None if there is none."""
+        raise NotImplementedError
+
+    def ours(self, name: str, token: str) -> bool:
+        """Return whether that lock is still there."""
+        raise NotImplementedError
+
+    def unlock(self, name: str) -> bool:
+        """Take the lock away. Return False if there was none."""
+        raise NotImplementedError
+
     def purge(self, old_temporary_ns: int, old_lock_ns: int) -> tuple[int, int, int]:
         """Remove what was last touched before these times (0: nothing of that kind), and empty directories.
 
         Returns how many unfinished elements, locks and directories went.
         """
+        raise NotImplementedError
 
     def directories(self) -> list[str]:
         """Return the intermediate directories, sorted."""
@@ -66,15 +80,29 @@ class Store:
 
     def make_directory(self, name: str) -> None:
         """Make a directory; one that is there is good."""
-        if fs.make_directory(name, self.directory.fd):
-            self._chmod(name, fs.DIR_MODE)
-            if self.sync:
-                self.directory.sync()
+        try:
+            self.mkdir(name)
+        except FileExistsError:
+            return
+        if self.sync:
+            self.directory.sync()
 
-    def _chmod(self, name: str, mode: int) -> None:
-        # The process's umask is nobody's but the process's: threads share it, so ours is applied afterwards.
-        if self.umask is not None:
-            fs.chmod(name, mode & ~self.umask, dir_fd=self.directory.fd)
+    def mkdir(self, name: str) -> None:
+        """Make a directory for all whom the queue's own directory lets in, whatever the umask of the process."""
+        mode = self._directory_mode or self._learn_mode()
+        fd = self.directory.fd
+        fs.mkdir(name, mode, dir_fd=fd)
+        if self._widens is None:
+            self._widens = bool(mode & ~fs.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+        if self._widens:
+            fs.widen(name, mode, fd)
+
+    def _learn_mode(self) -> int:
+        if self.umask is None:
+            self._directory_mode = fs.fstat(self.directory.fd).st_mode & 0o777 | 0o700
+        else:
+            self._directory_mode = fs.DIR_MODE & ~self.umask
+        return self._directory_mode
 
     def remove_empty(self, directories: list[str]) -> int:
         """Remove those of the intermediate directories that are empty, never the last; how many went."""

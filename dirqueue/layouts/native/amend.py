@@ -18,7 +18,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import MessageNotFound, QueueNotFound, SettingsError, access_error
-from dirqueue.layouts.base import Held
+from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import inspect, names
 from dirqueue.layouts.native.cursor import Cursor
 from dirqueue.layouts.native.inspect import DONE
@@ -113,7 +113,7 @@ class Looker:
         """Remove an unclaimed message."""
         self.directory.need()
         self._unclaimed(entry, "cancel")
-        held = Held(entry.id, entry.place, 0, entry.until, entry.attempts)
+        held = Claim(entry.id, entry.place, 0, entry.until, entry.attempts)
         try:
             if self.settings.keep_done:
                 self._to_done(held)
@@ -197,7 +197,7 @@ class Looker:
 
     # --- what is kept beside and after messages ------------------------------------------------------------
 
-    def _to_done(self, held: Held) -> None:
+    def _to_done(self, held: Claim) -> None:
         self._make_room(DONE)
         # The time of the claim is kept as the file's own time; after a crash here the lease is still ours.
         set_time(self.directory, held.place, held.leased * 1000)
@@ -205,7 +205,7 @@ class Looker:
         if self.settings.sync:
             self.directory.sync(DONE)
 
-    def _into(self, folder: str, held: Held, now: int) -> None:
+    def _into(self, folder: str, held: Claim, now: int) -> None:
         """Move the exact name we hold to where ended messages are kept."""
         target = f"{folder}/{held.id}.{now}.{held.attempts}"
         try:

@@ -115,10 +115,14 @@ class Cursor:
         self._still: dict[str, tuple[int, int]] = {}
         self._containers = False
         self.soonest = NEVER
+        #: Directories that producers may be putting to, by the last look.
+        self.watched: list[str] = []
+        #: The name that came and ended a wait, for the next look: a hint.
+        self.arrived = ""
 
     def fill(self, now: int) -> bool:
         """Make `run` the names to try next; False if there is nothing to claim."""
-        if self._directory.arrived and self._try_arrived(now):
+        if self.arrived and self._try_arrived(now):
             return True
         while True:
             if time.monotonic_ns() < self.expires:
@@ -134,7 +138,7 @@ class Cursor:
 
     def _try_arrived(self, now: int) -> bool:
         """Nothing was there before this one came and ended our wait: try it before anything is listed."""
-        name, self._directory.arrived = self._directory.arrived.removesuffix(".new"), ""
+        name, self.arrived = self.arrived.removesuffix(".new"), ""
         if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
             return False
         self.row = ("", [name])
@@ -271,7 +275,7 @@ class Cursor:
         self.soonest = view.soonest
         self._segments = self._row(view)
         self._containers = bool(view.containers)
-        self._directory.inner = sorted(view.containers)[-WATCHED:]
+        self.watched = sorted(view.containers)[-WATCHED:]
         self.row = ("", [])
         took = time.monotonic() - began
         self.expires = time.monotonic_ns() + int(1e9 * max(FRESH_SECONDS, self._fresh_times * took))
@@ -367,7 +371,8 @@ class Cursor:
         return View(ready + due if due else ready, containers, soonest, bare)
 
     def _stale(self, name: names.Name, now: int) -> bool:
-        return names.micros_of(name.id) + self._stale_after < now
+        aged = names.micros_of(name.id) + self._stale_after < now
+        return aged and self._directory.clock.plausible
 
     def _due(self, found: list[names.Name], now: int) -> tuple[list[str], list[str], int]:
         """Tell apart what may be claimed now, directories, and when the next of the rest may be."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dirqueue.disk import fs
 from dirqueue.disk.directory import BALLAST, Directory
 from dirqueue.errors import access_error
-from dirqueue.layouts.base import Held, bad_handle, lost
+from dirqueue.layouts.base import Claim, bad_handle, lost
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import (
     ACKED,
@@ -114,7 +114,7 @@ def entry_of(name: Name, prefix: str, now: int) -> Entry:
     )
 
 
-def held(directory: Directory, handle: str) -> Held:
+def held(directory: Directory, handle: str) -> Claim:
     """Return the lease that a handle names: the path inside the queue, parsed and rebuilt before it is used."""
     *above, last = str(handle).split("/")
     inside = [names.parse(each) for each in above]
@@ -124,7 +124,7 @@ def held(directory: Directory, handle: str) -> Held:
     if any(each is None or each.kind not in CONTAINERS for each in inside):
         raise bad_handle(handle)
     place = "/".join([*(each.text for each in inside if each), name.text])
-    held = Held(name.id, place, 0, name.until, name.attempts)
+    held = Claim(name.id, place, 0, name.until, name.attempts)
     directory.need()
     try:
         facts = fs.stat(place, dir_fd=directory.fd, follow_symlinks=False)

@@ -19,10 +19,11 @@ from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.disk.fs import CHUNK, READ
 from dirqueue.disk.identity import ID_DIGITS, PROCESS, new_token
 from dirqueue.errors import LeaseLost, QueueError, access_error
-from dirqueue.layouts.base import Held, Purged, lost
+from dirqueue.layouts.base import Claim, Purged, lost
 from dirqueue.layouts.native import inspect, names
 from dirqueue.layouts.native.amend import Looker
 from dirqueue.layouts.native.cursor import NEVER, Cursor
@@ -54,12 +55,17 @@ class Native(Looker):
         self._publisher = Publisher(directory, settings, self._insert if self._out_of_turn else None)
         self._cursor = Cursor(directory, settings)
         self._lock = threading.RLock()  # a signal handler may get while we do
+        renew_in_child(self._renew_in_child)
         #: When lost consumers are looked for next, by the monotonic clock.
         self._lost_at = 0.0
         self._made: set[str] = set()
         # Bound once: these are looked at for every message.
         self._keep_done, self._sync = settings.keep_done, settings.sync
         self._lease, self._spans = float(settings.lease), _spans(settings.lease)
+
+    def _renew_in_child(self) -> None:
+        # What another thread of the parent was changing may be half done.
+        self._lock, self._cursor = threading.RLock(), Cursor(self.directory, self.settings)
 
     # --- producers -----------------------------------------------------------------------------------------
 
@@ -95,7 +101,7 @@ class Native(Looker):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def claim(self, seconds_: float) -> Held | None:
+    def claim(self, seconds_: float) -> Claim | None:
         """Take the next message for so many seconds; None if there is none."""
         directory, cursor = self.directory, self._cursor
         if directory.fd < 0 and not directory.find():
@@ -142,10 +148,10 @@ class Native(Looker):
                 finally:
                     fs.close(file)
             except OSError as error:
-                self._unreadable(Held(id, place, now, until, attempts), error)
+                self._unreadable(Claim(id, place, now, until, attempts), error)
                 continue
             # A longer body is read when it is asked for.
-            held = Held(id, place, now, until, attempts, data if len(data) < CHUNK else None)
+            held = Claim(id, place, now, until, attempts, data if len(data) < CHUNK else None)
             if time.time_ns() - here < half_ns or self._refreshed(held, seconds_):
                 return held
 
@@ -180,7 +186,7 @@ class Native(Looker):
             return None
         return seen._replace(attempts=min(seen.attempts + 1, names.MAX_ATTEMPTS))
 
-    def _refreshed(self, held: Held, seconds_: float) -> bool:
+    def _refreshed(self, held: Claim, seconds_: float) -> bool:
         """RACE: we were stopped between the look at the clock and here, and half of the lease or more is over."""
         try:
             for _ in range(RENEWALS):
@@ -221,7 +227,7 @@ class Native(Looker):
             error = again
         raise access_error(self.directory.path, "claim from", error) from error
 
-    def _unreadable(self, held: Held, error: OSError) -> None:
+    def _unreadable(self, held: Claim, error: OSError) -> None:
         """A claimed file that cannot be read must not come back for ever: it counts as a failure."""
         if error.errno in (errno.ENOENT, errno.ESTALE):
             return  # our lease ran out before we opened it
@@ -230,7 +236,7 @@ class Native(Looker):
         except LeaseLost:
             pass  # the same, a moment later
 
-    def _set_aside(self, held: Held, error: OSError) -> None:
+    def _set_aside(self, held: Claim, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR):
             self.release(held)  # our trouble, not the message's
             raise access_error(self.directory.path, "read from", error) from error
@@ -246,7 +252,7 @@ class Native(Looker):
     def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
         """Move a message that used up its attempts without a word (its consumers died) to dead/."""
         who = f", last held by {seen.token}" if seen.token else ""
-        held = Held(seen.id, prefix + seen.text, 0, seen.until, seen.attempts)
+        held = Claim(seen.id, prefix + seen.text, 0, seen.until, seen.attempts)
         reason = (
             f"delivered {seen.attempts} times and never acknowledged{who}" if seen.kind == LEASED else None
         )
@@ -259,6 +265,12 @@ class Native(Looker):
         except OSError as error:
             raise access_error(self.directory.path, "bury a message of", error) from error
 
+    def watched(self) -> list[str]:
+        return self._cursor.watched
+
+    def arrived(self, name: str) -> None:
+        self._cursor.arrived = name
+
     def wakes_in(self) -> float | None:
         """Return the seconds until the next known lease ends or delay is over."""
         soonest = self._cursor.soonest
@@ -266,7 +278,7 @@ class Native(Looker):
             return None
         return max(0.0, (soonest - self.directory.clock.now()) / 1_000_000)
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Claim) -> None:
         """The work is done: remove the exact name we hold."""
         directory = self.directory
         if directory.fd < 0:
@@ -293,7 +305,7 @@ class Native(Looker):
             except OSError as error:
                 raise access_error(self.directory.path, "make durable an ack in", error) from error
 
-    def renew(self, held: Held, seconds_: float) -> None:
+    def renew(self, held: Claim, seconds_: float) -> None:
         """Hold on for so many seconds from now, under a new name."""
         until = max(self.directory.clock.now() + micros(seconds_), held.ends + 1)
         prefix = held.place[: held.place.rfind("/") + 1]
@@ -301,7 +313,7 @@ class Native(Looker):
         self._end(held, place, "renew")
         held.place, held.ends = place, until
 
-    def retry(self, held: Held, delay: float, error: str | None) -> None:
+    def retry(self, held: Claim, delay: float, error: str | None) -> None:
         """It failed: claimable again after the delay, this delivery counted."""
         # Whoever lost the lease must not touch the note beside it; the rename below says so.
         if error is not None and self._is_there(held):
@@ -310,13 +322,13 @@ class Native(Looker):
         prefix = held.place[: held.place.rfind("/") + 1]
         self._end(held, f"{prefix}{held.id}.{until}.{held.attempts}", "retry")
 
-    def _is_there(self, held: Held) -> bool:
+    def _is_there(self, held: Claim) -> bool:
         try:
             return fs.exists(held.place, self.directory.fd)
         except OSError:
             return False  # the rename will meet the same and say it
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Claim) -> None:
         """Give it back at once, this delivery not counted."""
         prefix = held.place[: held.place.rfind("/") + 1]
         counted = held.attempts - 1
@@ -325,7 +337,7 @@ class Native(Looker):
         name = held.id if plain else f"{held.id}.{self.directory.clock.now()}.{counted}"
         self._end(held, prefix + name, "release")
 
-    def bury(self, held: Held, reason: str) -> None:
+    def bury(self, held: Claim, reason: str) -> None:
         """Move it to dead/ with the reason."""
         try:
             self._to_dead(held, reason, self.directory.clock.now())
@@ -335,7 +347,7 @@ class Native(Looker):
             if not self._given_back(error, held, "reject"):
                 raise self._lost(error, held, "reject") from error
 
-    def entry(self, held: Held) -> Entry:
+    def entry(self, held: Claim) -> Entry:
         """Return what is known of a held message."""
         id = held.id
         return Entry(
@@ -349,11 +361,11 @@ class Native(Looker):
             names.priority_of(id),
         )
 
-    def hold(self, handle: str) -> Held:
+    def hold(self, handle: str) -> Claim:
         """Take over a lease that this or another process holds, by its exact name."""
         return inspect.held(self.directory, handle)
 
-    def _end(self, held: Held, place: str, doing: str) -> None:
+    def _end(self, held: Claim, place: str, doing: str) -> None:
         """Rename the exact name we hold."""
         try:
             self.directory.move(held.place, place)
@@ -362,19 +374,19 @@ class Native(Looker):
                 raise self._lost(error, held, doing) from error
         self._cursor.stale()
 
-    def _given_back(self, error: OSError, held: Held, doing: str) -> bool:
+    def _given_back(self, error: OSError, held: Claim, doing: str) -> bool:
         """NFS: a lost reply, and the next consumer was quick. Nobody else can have taken a lease that is live."""
         gone = error.errno == errno.ENOENT and self.directory.mount.replies_can_be_lost and doing != "renew"
         return gone and self.directory.clock.now() < held.ends
 
-    def _lost(self, error: OSError, held: Held, doing: str) -> Exception:
+    def _lost(self, error: OSError, held: Claim, doing: str) -> Exception:
         if error.errno in (errno.ENOENT, errno.ESTALE):
             return lost(held, doing)
         return access_error(self.directory.path, f"{doing} a message of", error)
 
     # --- dead and done -------------------------------------------------------------------------------------
 
-    def _to_dead(self, held: Held, reason: str | None, now: int) -> None:
+    def _to_dead(self, held: Claim, reason: str | None, now: int) -> None:
         if not fs.exists(held.place, self.directory.fd):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), held.place)
         self._make_room(DEAD)

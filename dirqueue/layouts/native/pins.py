@@ -396,7 +396,7 @@ def release_stale(directory: Directory, settings: Settings) -> int:
     for consumer in consumers(directory):
         try:
             known = owner(directory, consumer)
-            if known is not None and known.until < now:
+            if known is not None and known.until < now and directory.clock.plausible:
                 count += _give_up(Pins(directory, settings, consumer), keep=known.keep)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM):  # another user's

@@ -42,6 +42,9 @@ def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
         return Purged()
     # What is committed is shown before anything stale is removed.
     staged.roll_forward(layout.directory)
+    layout.directory.clock.now()
+    if not layout.directory.clock.plausible:
+        return Purged()
     purger = _Purger(layout, progress or (lambda: None))
     total = purger.folder("") + purger.spark()
     settings = layout.settings

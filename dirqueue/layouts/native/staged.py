@@ -440,7 +440,7 @@ def remove_staging(directory: Directory, settings: Settings, place: str) -> bool
 
 def _untouched(directory: Directory, settings: Settings, place: str) -> bool:
     oldest = directory.clock.now() - micros(settings.stale)
-    if names.micros_of(_id_of(place)) >= oldest:
+    if names.micros_of(_id_of(place)) >= oldest or not directory.clock.plausible:
         return False
     parts = [each.name for each in fs.listing(place, directory.fd) if each.is_dir(follow_symlinks=False)]
     times = [fs.mtime_of(each, directory.fd) for each in (place, *(f"{place}/{part}" for part in parts))]

@@ -1,10 +1,7 @@
 """The vsqs layout: literal VSQS names, as vsqs 0.3 writes them.
 
-    T           ready, T being the time it was put          T.new       being written
-    T.X         in flight until X
-
-Layer: layouts.  Touches: exactly these names. Times are microseconds (16 digits), or milliseconds (13 digits, the
-setting `milliseconds`) as the document of VSQS has it but no released code does; both are read, by their length.
+Layer: layouts.  Touches: exactly the names of names.py. Times are written in microseconds or, with the setting
+`milliseconds`, in milliseconds; both are read, by their length.
 Invariant: a visible message is complete; no change of ours overwrites a name; an expired message goes directly to
 its next holder, never back through T, where a rename of another program could overwrite it.
 Crash: leaves T.new, or T.X, which anybody may claim when X is over.
@@ -17,25 +14,23 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
-from dirqueue.errors import InvalidId, QueueError
-from dirqueue.layouts.base import Held, Purged, bad_handle, lost
-from dirqueue.layouts.peer import LOOKS, Foreign, moved_on
+from dirqueue.errors import QueueError
+from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
+from dirqueue.layouts.peer import LOOKS, Peer, moved_on
 from dirqueue.layouts.vsqs.cursor import Cursor
+from dirqueue.layouts.vsqs.names import check_id, leased, micros_of, parse
 from dirqueue.message import Entry
 from dirqueue.settings import FILE, Settings
 
 _NO_PLACE = "VSQS has a place for the message and one number, nothing else"
-_TIME = r"[1-9][0-9]{12}|[1-9][0-9]{15}"
-_NAME = re.compile(rf"({_TIME})(?:\.({_TIME}|new))?")
 #: How often a put starts anew when its time is taken.
 TRIES = 1000
 #: An id is certainly nobody's if so many microseconds after its time it was not taken: a message of the same time
@@ -43,29 +38,7 @@ TRIES = 1000
 SURE_MICROS = 25
 
 
-class Name(NamedTuple):
-    """A parsed name; the times in microseconds, `until` 0 if it is ready and -1 if it is being written."""
-
-    id: str
-    put: int
-    until: int
-
-
-def parse(text: str) -> Name | None:
-    """Return what the name says, or None if it is not one of VSQS."""
-    match = _NAME.fullmatch(text)
-    if match is None or not text.isascii():
-        return None
-    id, until = match.groups()
-    return Name(id, micros_of(id), 0 if until is None else -1 if until == "new" else micros_of(until))
-
-
-def micros_of(digits: str) -> int:
-    """Return a time of either unit in microseconds."""
-    return int(digits) * (1000 if len(digits) == 13 else 1)
-
-
-class Vsqs(Foreign):
+class Vsqs(Peer):
     """Messages are files named by the time they were put."""
 
     name: ClassVar[str] = "vsqs"
@@ -85,7 +58,7 @@ class Vsqs(Foreign):
     def __init__(self, directory: Directory, settings: Settings) -> None:
         super().__init__(directory, settings)
         self._margin = micros(settings.margin)
-        self._cursor = Cursor(directory, settings.order, self._margin, parse)
+        self._cursor = Cursor(directory, settings.order, self._margin)
         self._last = 0
 
     def create(self) -> None:
@@ -204,7 +177,7 @@ class Vsqs(Foreign):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def claim(self, seconds_: float) -> Held | None:
+    def claim(self, seconds_: float) -> Claim | None:
         directory = self.directory
         if directory.fd < 0 and not directory.find():
             return None
@@ -232,10 +205,10 @@ class Vsqs(Foreign):
             raise self._failed("claim from", error) from error
         return None
 
-    def _take(self, text: str, now: int, duration: int) -> Held | None:
+    def _take(self, text: str, now: int, duration: int) -> Claim | None:
         """Rename one name to a lease of ours and read the body; None if somebody was faster."""
         id = text.partition(".")[0]
-        place, until = self._leased(id, max(now + duration, micros_of(text[len(id) + 1 :] or "0") + 1))
+        place, until = leased(id, max(now + duration, micros_of(text[len(id) + 1 :] or "0") + 1))
         fd = self.directory.fd
         try:
             fs.rename(text, place, src_dir_fd=fd, dst_dir_fd=fd)
@@ -244,7 +217,7 @@ class Vsqs(Foreign):
                 raise
             self._cursor.missed()
             return None
-        held = Held(id, place, now, until, 1)
+        held = Claim(id, place, now, until, 1)
         try:
             file = fs.open(place, fs.READ, dir_fd=fd)
             try:
@@ -254,17 +227,10 @@ class Vsqs(Foreign):
         except FileNotFoundError:
             return None  # RACE: our lease was over before we opened it
         if len(data) < fs.CHUNK:
-            held.fill(data)
+            held.data = data
         return held
 
-    def _leased(self, id: str, until: int) -> tuple[str, int]:
-        """Return the name of a message in flight, in the unit of its id, and the time it says."""
-        if len(id) == 13:
-            rounded = -(-until // 1000)
-            return f"{id}.{rounded}", rounded * 1000
-        return f"{id}.{until}", until
-
-    def ack(self, held: Held) -> None:
+    def ack(self, held: Claim) -> None:
         self._open()
         try:
             fs.unlink(held.place, dir_fd=self.directory.fd)
@@ -275,13 +241,13 @@ class Vsqs(Foreign):
         except OSError as error:
             raise self._failed("ack a message of", error) from error
 
-    def renew(self, held: Held, seconds_: float) -> None:
+    def renew(self, held: Claim, seconds_: float) -> None:
         self._open()
         until = max(self.directory.clock.now() + micros(seconds_), held.ends + 1)
         self._put_off(held, until, "renew")
 
-    def _put_off(self, held: Held, until: int, doing: str) -> None:
-        place, until = self._leased(held.id, until)
+    def _put_off(self, held: Claim, until: int, doing: str) -> None:
+        place, until = leased(held.id, until)
         try:
             if place != held.place:
                 self.directory.move(held.place, place)
@@ -291,7 +257,7 @@ class Vsqs(Foreign):
             raise self._failed(f"{doing} a message of", error) from error
         held.place, held.ends = place, until
 
-    def retry(self, held: Held, delay: float, error: str | None) -> None:
+    def retry(self, held: Claim, delay: float, error: str | None) -> None:
         """Leave it in flight until the delay is over: every consumer of VSQS takes it then. Counts nothing."""
         self._open()
         if not delay:
@@ -300,7 +266,7 @@ class Vsqs(Foreign):
         self._put_off(held, self.directory.clock.now() + micros(delay) - self._margin, "retry")
         self._cursor.refresh()
 
-    def release(self, held: Held) -> None:
+    def release(self, held: Claim) -> None:
         directory = self.directory
         self._open()
         try:
@@ -314,14 +280,14 @@ class Vsqs(Foreign):
             raise self._failed("release a message of", error) from error
         self._cursor.refresh()
 
-    def entry(self, held: Held) -> Entry:
+    def entry(self, held: Claim) -> Entry:
         return Entry(held.id, "leased", held.place, micros_of(held.id), held.ends, 1, held.token)
 
-    def hold(self, handle: str) -> Held:
+    def hold(self, handle: str) -> Claim:
         name = parse(handle)
         if name is None or name.until <= 0:
             raise bad_handle(handle)
-        held = Held(name.id, handle, 0, name.until, 1)
+        held = Claim(name.id, handle, 0, name.until, 1)
         if not self.directory.find() or not fs.exists(handle, self.directory.fd):
             raise lost(held, "take over")
         return held
@@ -329,11 +295,7 @@ class Vsqs(Foreign):
     # --- lookers -------------------------------------------------------------------------------------------
 
     def check_id(self, id: object) -> str:
-        if isinstance(id, str) and id.isascii() and re.fullmatch(_TIME, id):
-            return id
-        raise InvalidId(
-            f"{id!r:.60} is not a message id of VSQS: ids are 16 or 13 digits", message_id=str(id)[:60]
-        )
+        return check_id(id)
 
     def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
         return self._listed(
@@ -357,6 +319,14 @@ class Vsqs(Foreign):
                 yield entry
 
     def find(self, id: str) -> Entry | None:
+        if not self.directory.find():
+            return None
+        # COST: most are ready, and known by one call; a listing for each of many ids would be quadratic.
+        try:
+            if fs.is_file(id, self.directory.fd):
+                return Entry(id, "ready", id, micros_of(id))
+        except OSError as error:
+            raise self._failed("look into", error) from error
         # A name being renamed may be missed by a listing: absence needs a second look.
         for _ in range(2):
             for entry in self.entries(states.LIVE):

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dirqueue.errors import DirQueueError, SettingsError
-from dirqueue.spark.options import local, open_queue
+from dirqueue.spark.options import local, open_native, open_queue
 
 FORMATS = ("parquet", "json", "csv", "orc", "text")
-#: The body as text; files of text hold the body alone.
 COLUMNS = (
-    "id string, value string, enqueued_at timestamp, attempts int, priority int, size long, queue string"
+    "id string, value binary, enqueued_at timestamp, attempts int, priority int, size long, queue string"
 )
+#: Where Spark's file sink writes down what it has written.
+LOG = "_spark_metadata"
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,18 @@ def drain(
     keep: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Drained:
-    """Move all that is in the queue to files, each message exactly once, and end.
+    """Move all messages of the queue to files, each exactly once, and end.
+
+    A body that is not UTF-8 text goes to the column `raw` instead of `value`: as bytes, or as base64 in json and csv.
+    Files of format text hold the bodies alone, byte for byte.
 
     Args:
         output: A directory; new files are added to it.
-        checkpoint: Where the run's memory is; OUTPUT.checkpoint if None. It belongs to this queue and this output.
+        checkpoint: A directory for the state of the job; OUTPUT.checkpoint if None. It belongs to this queue and this
+            output.
         format: parquet, json, csv, orc or text.
         batch: Messages in one batch; all at once if None.
-        binary: Keep the body as bytes (parquet and orc); otherwise it is UTF-8 text.
+        binary: Write all bodies as bytes to `value` (parquet and orc).
         keep: Keep drained messages in the queue's done/.
         progress: Called with the number of messages after each batch.
     """
@@ -62,14 +67,13 @@ def drain(
     if binary and format not in ("parquet", "orc"):
         raise SettingsError(f"binary bodies need parquet or orc, not {format}")
     path, target = local(queue), os.path.abspath(os.fspath(output))
-    opened = open_queue(path)
-    opened.native  # noqa: B018 - refused here, not in the stream
-    schema = COLUMNS.replace("value string", "value binary") if binary else COLUMNS
+    memory = os.path.abspath(os.fspath(checkpoint)) if checkpoint else f"{target}.checkpoint"
+    open_native(path)  # an error here, not in the stream
+    _check_output(target, memory)
     reader = spark.readStream.format("dirqueue").option("ackMode", "keep" if keep else "delete")
     if batch is not None:
         reader = reader.option("maxMessagesPerTrigger", batch)
-    frame = reader.schema("value string" if format == "text" else schema).load(path)
-    memory = os.path.abspath(os.fspath(checkpoint)) if checkpoint else f"{target}.checkpoint"
+    frame = _select(reader.schema(COLUMNS).load(path), format, binary=binary)
     query = (
         frame.writeStream.format(format)
         .option("checkpointLocation", memory)
@@ -78,8 +82,35 @@ def drain(
     )
     counted = _follow(query, progress)
     return Drained(
-        sum(counted.values()), sum(1 for rows in counted.values() if rows), opened.queue.stats().ready
+        sum(counted.values()), sum(1 for rows in counted.values() if rows), open_queue(path).stats().ready
     )
+
+
+def _select(frame: DataFrame, format: str, *, binary: bool) -> DataFrame:
+    """Return the columns to write: bodies as text, those that are not UTF-8 as `raw`."""
+    if binary:
+        return frame
+    if format == "text":
+        return frame.selectExpr("cast(value AS string) AS value")
+    valid = "is_valid_utf8(cast(value AS string))"
+    raw = "base64(value)" if format in ("json", "csv") else "value"
+    columns = [name for name in frame.columns if name not in ("id", "value")]
+    return frame.selectExpr(
+        "id",
+        f"CASE WHEN {valid} THEN cast(value AS string) END AS value",
+        *columns,
+        f"CASE WHEN NOT {valid} THEN {raw} END AS raw",
+    )
+
+
+def _check_output(target: str, checkpoint: str) -> None:
+    """Refuse an output that is not the one that the checkpoint has written to."""
+    commits = os.path.join(checkpoint, "commits")
+    if os.path.isdir(commits) and os.listdir(commits) and not os.path.isdir(os.path.join(target, LOG)):
+        raise SettingsError(
+            f"the checkpoint {checkpoint!r} has written to {target!r}, whose log {LOG} is gone: it was deleted, "
+            f"moved or renamed. Put it back, or remove the checkpoint as well to begin a new output"
+        )
 
 
 def _follow(query: Any, progress: Callable[[int], None] | None) -> dict[int, int]:
@@ -101,7 +132,7 @@ def _follow(query: Any, progress: Callable[[int], None] | None) -> dict[int, int
 
 
 def _reason(error: BaseException) -> str:
-    """Return the sentence that matters of a page of traces."""
+    """Return our own sentence out of a page of traces, else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("dirqueue.errors.")]
     return ours[-1].partition(": ")[2] if ours else lines[0] if lines else type(error).__name__

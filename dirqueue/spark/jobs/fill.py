@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from dirqueue.errors import SettingsError
 from dirqueue.spark.jobs.progress import Progress, followed
-from dirqueue.spark.options import local, open_queue
+from dirqueue.spark.options import local, open_native
 
 PUT = ("value", "priority", "delay")
 
@@ -72,7 +72,7 @@ def fill(
     if app is not None and version is not None:
         from dirqueue.layouts.native import staged
 
-        repeated = staged.newest(open_queue(path, create=True).native.directory, app) >= version
+        repeated = staged.newest(open_native(path, create=True).directory, app) >= version
     seen = Observation("dirqueue-fill")
     writer = frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("dirqueue").mode("append")
     if app is not None and version is not None:

@@ -1,4 +1,4 @@
-"""Giving dead messages another chance, chosen by a SQL condition.
+"""Making dead messages ready again, chosen by a SQL condition.
 
 Layer: edges.  Touches: dead messages, by their exact names.
 """
@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from dirqueue.spark.jobs.progress import Progress, followed
 from dirqueue.spark.options import local, open_queue
 
 COLUMNS = (
-    "id string, value string, error string, attempts int, priority int, size long, enqueued_at timestamp, "
+    "id string, value binary, error string, attempts int, priority int, size long, enqueued_at timestamp, "
     "until timestamp, queue string"
 )
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What was found, and what became ready again."""
+    """The number of messages that matched, and of those that became ready again."""
 
     matched: int
-    #: Fewer than matched if somebody else redrove or removed some meanwhile; 0 in a dry run.
+    #: Fewer than `matched` if others redrove or removed some meanwhile; 0 in a dry run.
     redriven: int
 
 
@@ -38,7 +39,7 @@ def replay(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Replayed:
-    """Make dead messages ready again, their attempts forgotten.
+    """Make dead messages ready again, with no attempts counted.
 
     Args:
         where: A SQL condition over id, value, error, attempts, priority, size, enqueued_at, until (when it died) and
@@ -53,6 +54,7 @@ def replay(
         .option("state", "dead")
         .schema(COLUMNS)
         .load(path)
+        .withColumn("value", f.col("value").cast("string"))  # does not fail for bodies that are not UTF-8
         .where(where)
         .select("id")
     )

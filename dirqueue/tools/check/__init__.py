@@ -1,7 +1,6 @@
-"""Check a native queue against its protocol, name by name, and mend what can be mended safely.
+"""Check a native queue against its protocol, name by name, and fix what can be fixed safely.
 
-Layer: mechanisms.  Touches: with `repair`, what the table in `codes` says, by exact name; without it, nothing that
-stays.
+Layer: tools.  Touches: with `repair`, what the table in `codes` says, by exact name; without it, one probe file.
 Invariant: what cannot be parsed is reported and never touched; a message that waits or is held is never removed.
 """
 
@@ -13,11 +12,12 @@ from collections.abc import Callable
 from dirqueue import settings as settings_
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.errors import DirQueueError, Unsupported, access_error
-from dirqueue.layouts import detect
+from dirqueue.errors import DirQueueError, QueueNotFound, Unsupported, access_error
+from dirqueue.layouts import detect, signs
 from dirqueue.layouts.native import Native
+from dirqueue.tools import conversion
 from dirqueue.tools.check.codes import CODES, NOTE, PROBLEM, Code, Finding
-from dirqueue.tools.check.repair import Mender
+from dirqueue.tools.check.repair import repaired
 from dirqueue.tools.check.walk import Walker
 
 __all__ = ["CODES", "NOTE", "PROBLEM", "Code", "Finding", "check"]
@@ -26,17 +26,24 @@ __all__ = ["CODES", "NOTE", "PROBLEM", "Code", "Finding", "check"]
 def check(
     path: str, *, repair: bool = False, deep: bool = False, progress: Callable[[], None] | None = None
 ) -> list[Finding]:
-    """Return what is wrong with the queue at `path`, in the order of the codes.
+    """Return what is wrong with the queue at `path`, in the order of the codes. Refuse what is not a queue.
 
     Args:
         path: The directory.
-        repair: Mend what the table says can be mended.
-        deep: Look at every file, not only at every name.
+        repair: Fix what the table says can be fixed.
+        deep: Open every file, not only read its name.
         progress: Called once per name.
     """
     directory = Directory(path, create=False)
-    directory.need()
+    try:
+        directory.need()
+    except QueueNotFound as error:
+        raise conversion.explained(error) from None
+    signs.need_queue(path, "repaired" if repair else "checked")
     found: list[Finding] = []
+    unfinished = conversion.interrupted(path)
+    if unfinished is not None:
+        found.append(Finding("Q24", os.path.basename(path) + conversion.SUFFIX, str(unfinished)))
     try:
         given = settings_.loads(_read_settings(directory), f"{path}/{settings_.FILE}")
     except DirQueueError as error:
@@ -44,13 +51,14 @@ def check(
         given = {}
     name = given.get("layout", "auto")
     if (detect(directory) if name == "auto" else name) != "native":
+        if unfinished is not None:
+            return found
         raise Unsupported(f"check knows the native layout, and {path!r} has another", path=path)
     layout = Native(directory, settings_.build(given))
     try:
         found += Walker(layout, deep=deep, progress=progress or (lambda: None)).run()
         if repair:
-            mender = Mender(layout)
-            found = [each._replace(repaired=mender.mend(each)) for each in found]
+            found = repaired(layout, found)
     except OSError as error:
         raise access_error(path, "check", error) from error
     finally:

@@ -1,6 +1,6 @@
 """What can be wrong with a native queue: each invariant of the protocol has a code.
 
-Layer: mechanisms, pure values.
+Layer: tools, pure values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Code(NamedTuple):
     """One thing that can be wrong."""
 
     name: str
-    level: str  #: "problem", or "note" for what does no harm
+    level: str  #: "problem", or "note" for what is harmless
     meaning: str
     cure: str  #: what repair does, or what a person can do
 
@@ -23,10 +23,10 @@ class Code(NamedTuple):
 _TABLE = """
 Q01 settings (problem)
 queue.json cannot be read, so nobody can open the queue
-mend the file, or move it away to get the defaults
+fix the file, or move it away to get the defaults
 
 Q02 foreign (note)
-not a name of dirqueue's: ignored by everybody
+not a name of dirqueue's: everybody ignores it
 never touched; move it away
 
 Q03 wrong-type (problem)
@@ -46,7 +46,7 @@ its producer died while writing: nobody reads it
 repair removes it
 
 Q07 unfinished-batch (note)
-a batch whose producer died: nobody reads it
+a batch whose producer died before it was committed: nobody reads it
 repair removes it
 
 Q08 leftover-error (note)
@@ -71,15 +71,15 @@ set the clock; the message is good
 
 Q13 far-end (problem)
 its lease or delay ends more than a year from now
-dirqueue release, with the handle that dirqueue ls shows
+a lease: dirqueue release QUEUE HANDLE (ls --json shows the handle); a delay: Queue(...).message(ID).change(delay=0)
 
 Q14 priority (note)
 its id has a priority and the queue has none, or the other way round: it is out of order
-delivered all the same
+nothing to do: it is delivered
 
 Q15 wrong-directory (note)
 it lies in a slice or batch of another priority: it is out of order
-delivered all the same
+nothing to do: it is delivered
 
 Q16 out-of-attempts (note)
 delivered max_attempts times and never acknowledged
@@ -102,7 +102,7 @@ a directory of the queue is a mount of its own: renames into it fail
 unmount it, or make the whole queue the mount
 
 Q21 unreadable (problem)
-a message that cannot be opened: its deliveries will fail (--deep)
+a directory that cannot be listed, or a message that cannot be opened (--deep): deliveries fail
 give the consumers the right to read it
 
 Q22 linked (note)
@@ -112,6 +112,10 @@ as put --link makes them
 Q23 read-only (problem)
 nothing can be written into the queue: no put, no get
 check owner, group, mode and mount
+
+Q24 half-converted (problem)
+a conversion to another layout was interrupted: some of the messages are in another directory
+run dirqueue convert again: it continues
 """
 
 
@@ -128,7 +132,7 @@ CODES = _read(_TABLE)
 
 
 class Finding(NamedTuple):
-    """Something found: where, with what detail, and whether it was mended."""
+    """Something found: where, with what detail, and whether it was repaired."""
 
     code: str
     place: str

@@ -1,6 +1,7 @@
 """What repair does about each finding.
 
-Layer: mechanisms.  Touches: exact names that were found wrong.
+Layer: tools.  Touches: exact names that were found wrong.
+Invariant: what was found is judged again by its age before it goes, and a batch that is committed is shown.
 Crash: at any call; the next check finds the rest.
 """
 
@@ -8,39 +9,38 @@ from __future__ import annotations
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import BALLAST
-from dirqueue.layouts.native import Native, names
+from dirqueue.layouts.native import Native, names, staged
 from dirqueue.tools.check.codes import Finding
 
 
-class Mender:
-    """What repair does, by code."""
+def repaired(layout: Native, findings: list[Finding]) -> list[Finding]:
+    """Fix what can be fixed; return the findings with what became of them."""
+    staged.roll_forward(layout.directory)
+    return [each._replace(repaired=_repair(layout, each)) for each in findings]
 
-    def __init__(self, layout: Native) -> None:
-        self._layout = layout
-        self._fd = layout.directory.fd
-        self._now = layout.directory.clock.now()
 
-    def mend(self, finding: Finding) -> bool:
-        """Mend one thing; whether it was."""
-        place = finding.place
-        match finding.code:
-            case "Q04" | "Q06" | "Q08" | "Q09" | "Q17" | "Q18":
-                return fs.discard(place, self._fd)
-            case "Q07":
-                fs.remove_tree(place, self._fd)
-                return not fs.exists(place, self._fd)
-            case "Q10":
-                return fs.remove_directory(place, self._fd)
-            case "Q16":
-                return self._bury(place)
-            case "Q19":
-                self._layout.directory.keep_ballast()
-                return fs.exists(BALLAST, self._fd)
-        return False
+def _repair(layout: Native, finding: Finding) -> bool:
+    """Fix one finding; return whether it was fixed."""
+    directory, place = layout.directory, finding.place
+    match finding.code:
+        case "Q04" | "Q06" | "Q08" | "Q09" | "Q17" | "Q18":
+            return fs.discard(place, directory.fd)
+        case "Q07":
+            # RACE: it may have been written to, or shown, since it was found.
+            return staged.remove_staging(directory, layout.settings, place)
+        case "Q10":
+            return fs.remove_directory(place, directory.fd)
+        case "Q16":
+            return _bury(layout, place)
+        case "Q19":
+            directory.keep_ballast()
+            return fs.exists(BALLAST, directory.fd)
+    return False
 
-    def _bury(self, place: str) -> bool:
-        prefix, _, text = place.rpartition("/")
-        name = names.parse(text)
-        if name is not None:
-            self._layout.bury_unclaimed(prefix + "/" if prefix else "", name, self._now)
-        return not fs.exists(place, self._fd)
+
+def _bury(layout: Native, place: str) -> bool:
+    prefix, _, text = place.rpartition("/")
+    name = names.parse(text)
+    if name is not None:
+        layout.bury_unclaimed(prefix + "/" if prefix else "", name, layout.directory.clock.now())
+    return not fs.exists(place, layout.directory.fd)

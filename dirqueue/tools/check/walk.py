@@ -1,8 +1,8 @@
-"""One pass over the names of a queue, and a second look at what was found.
+"""One pass over the names of a queue, and a second one over what was found.
 
-Layer: mechanisms.  Touches: one probe file, made and removed.
+Layer: tools.  Touches: one probe file, made and removed.
 Works beside producers and consumers: a listing may show a message that is being renamed under both names, so that
-what was found is looked at again before it is told.
+every finding is confirmed before it is reported.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterator
 
 from dirqueue import settings as settings_
-from dirqueue.disk import fs, identity
+from dirqueue.disk import ballast, fs, identity
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import BALLAST
-from dirqueue.layouts.native import Native, names
+from dirqueue.layouts.native import Native, names, staged
 from dirqueue.layouts.native.inspect import DEAD, DEPTH, DONE, FURNITURE, TEMPORARY
 from dirqueue.layouts.native.names import (
     ACKED,
@@ -53,7 +53,7 @@ class Walker:
         self._seen: dict[str, str] = {}
 
     def run(self) -> list[Finding]:
-        """Return what is still so at a second look."""
+        """Return the findings that are confirmed."""
         found = [*self._furniture(), *self._folder("", 0)]
         for ended in (DEAD, DONE):
             if fs.exists(ended, self._fd):
@@ -61,7 +61,7 @@ class Walker:
         return [each for each in found if self._still(each)]
 
     def _still(self, finding: Finding) -> bool:
-        if finding.code in ("Q01", "Q19", "Q23"):
+        if finding.code in ("Q19", "Q23"):
             return True
         if not fs.exists(finding.place, self._fd):
             return False
@@ -80,13 +80,13 @@ class Walker:
         half = settings_.FILE + ".new"
         if fs.exists(half, self._fd) and self._old(half):
             yield Finding("Q18", half)
-        if self._directory.mount.ballast and not fs.exists(BALLAST, self._fd):
+        if self._directory.mount.ballast and not ballast.kept(self._directory):
             yield Finding("Q19", BALLAST)
 
     # --- directories ---------------------------------------------------------------------------------------
 
     def _inner(self, path: str, depth: int) -> Iterator[Finding]:
-        """Look into a directory of the queue."""
+        """Check a directory of the queue."""
         try:
             facts = fs.stat(path, dir_fd=self._fd, follow_symlinks=False)
             if facts.st_dev != self._device:
@@ -94,10 +94,12 @@ class Walker:
             yield from self._folder(path + "/", depth)
         except FileNotFoundError:
             return  # RACE: used up and removed
+        except PermissionError as error:
+            yield Finding("Q21", path, os.strerror(error.errno or 0))
 
     def _folder(self, prefix: str, depth: int) -> Iterator[Finding]:
         notes: dict[str, str] = {}
-        told: set[str] = set()
+        ids: set[str] = set()
         bare = True
         inner: list[Name] = []
         for entry in list(fs.listing(prefix or ".", self._fd)):
@@ -115,10 +117,10 @@ class Walker:
             elif name.kind == ERROR:
                 notes[name.id] = prefix + name.text
             else:
-                told.add(name.id)
+                ids.add(name.id)
                 yield from self._file(prefix, name)
         yield from (
-            Finding("Q08", place) for id, place in notes.items() if id not in told and self._old(place)
+            Finding("Q08", place) for id, place in notes.items() if id not in ids and self._old(place)
         )
         for name in inner:
             yield from self._container(prefix, name, depth)
@@ -135,7 +137,7 @@ class Walker:
     def _container(self, prefix: str, name: Name, depth: int) -> Iterator[Finding]:
         path = prefix + name.text
         if name.kind == STAGING:
-            if self._aged(name.id) and self._old(path):
+            if staged.stale_staging(self._directory, self._settings, path):
                 yield Finding("Q07", path)
         elif depth >= DEPTH:
             yield Finding("Q11", path)
@@ -152,7 +154,7 @@ class Walker:
     def _file(self, prefix: str, name: Name) -> Iterator[Finding]:
         path = prefix + name.text
         if name.kind == ACKED:
-            # NFS: its presence tells a consumer that a reply was lost, so for a while it is no leftover.
+            # NFS: its presence shows a consumer that a reply was lost, so for a while it is no leftover.
             if name.until + self._stale < self._now:
                 yield Finding("Q09", path)
         elif name.kind in (NEW, ERROR_NEW):
@@ -242,7 +244,7 @@ def _type(entry: os.DirEntry[str]) -> str:
 
 
 def _progress_of(path: str) -> tuple[int, int]:
-    """How far a name is: a dead name is behind a live one (a redrive died), ready behind delayed behind leased."""
+    """Return a sort key: a dead name is behind a live one (a redrive died), ready behind delayed behind leased."""
     name = names.parse(path.rpartition("/")[2])
     if name is None or path.startswith((DEAD + "/", DONE + "/")):
         return 0, 0

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dirqueue import layouts
 from dirqueue.disk import fs, identity
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
@@ -18,12 +19,7 @@ from dirqueue.tools.doctor.probes import FAIL, PASS, PROBES, WARN, Probe, Scratc
 __all__ = ["FAIL", "NEEDS", "PASS", "WARN", "Probe", "Report", "Verdict", "examine"]
 
 #: What each layout cannot do without, by the names of the probes.
-NEEDS = {
-    "native": ("create", "names", "rename", "replace", "directory", "ack", "list"),
-    "vsqs": ("create", "rename", "ack", "list"),
-    "dirq-simple": ("create", "links", "link-race", "ack", "list"),
-    "dirq-normal": ("create", "directory", "mkdir-race", "rename", "list"),
-}
+NEEDS = {name: needs for name in layouts.NAMES if (needs := layouts.describe(name).needs)}
 
 
 class Verdict(NamedTuple):

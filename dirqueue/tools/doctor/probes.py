@@ -232,7 +232,7 @@ def _probe_sync(scratch: Scratch) -> str:
 
 def _probe_clock(scratch: Scratch) -> str:
     """The server's clock, by which leases are judged, against ours."""
-    clock = Clock(scratch.fd)
+    clock = Clock(scratch)
     offset = (clock.now() - time.time_ns() // 1000) / 1_000_000
     if abs(offset) > SKEW_SECONDS:
         raise _Drawback(

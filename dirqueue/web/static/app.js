@@ -1,5 +1,5 @@
 "use strict";
-// Everything from the server is put into the page as text, never as HTML.
+// Everything from the server is put into the page as text, never as HTML, and without invisible characters.
 
 const EVERY = 2000;
 const STATES = ["ready", "delayed", "leased", "dead", "done"];
@@ -18,23 +18,26 @@ async function ask(path, options = {}) {
   const token = sessionStorage.getItem("token") || "";
   const headers = { Authorization: `Bearer ${token}`, ...options.headers };
   const response = await fetch(path, { ...options, headers, cache: "no-store" });
-  const told = await response.json();
-  if (!response.ok) throw new Error(told.error || response.statusText);
-  return told;
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error || response.statusText);
+  return answer;
 }
 
 const query = (path, words) => `${path}?${new URLSearchParams(words)}`;
 
 // --- small things ----------------------------------------------------------------------------------------------
 
+// Controls other than tab and newline, characters that reorder or hide text, and halves of characters.
+const INVISIBLE = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\r(?!\n)|\p{Cs}/gu;
+const visible = (text) => text.replace(INVISIBLE, (each) => "\\u" + each.charCodeAt(0).toString(16).padStart(4, "0"));
+
 function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (typeof value === "boolean") node[name] = value;
-    else node.setAttribute(name, value);
+    if (name.startsWith("on") || typeof value === "boolean") node[name] = value;
+    else node.setAttribute(name, visible(value));
   }
-  node.append(...children.filter((child) => child !== null));
+  node.append(...children.filter((child) => child !== null).map((child) => child instanceof Node ? child : visible(child)));
   return node;
 }
 
@@ -57,7 +60,7 @@ function ahead(when) {
 }
 
 function toast(text) {
-  $("toast").textContent = text;
+  $("toast").textContent = visible(text);
   $("toast").hidden = false;
   clearTimeout(toast.timer);
   toast.timer = setTimeout(() => { $("toast").hidden = true; }, 6000);
@@ -65,25 +68,33 @@ function toast(text) {
 
 function sure(question, word) {
   const dialog = $("confirm");
-  $("question").textContent = question;
+  $("question").textContent = visible(question);
   $("sure").textContent = word;
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((resolve) => {
-    // The event comes a little later: one that belongs to the question before finds this one open.
+    // The event comes a little later: the one of the question before finds this one open.
     dialog.onclose = () => { if (!dialog.open) resolve(dialog.returnValue === "yes"); };
   });
 }
 
 // --- where we are ----------------------------------------------------------------------------------------------
-// #/  #/q/NAME/STATE  #/q/NAME/STATE/ID, each part encoded
+// #/  #/q/KEY/STATE  #/q/KEY/STATE/ID, each part encoded
 
-function place() {
-  const [, kind, name, state, id] = location.hash.slice(1).split("/").map(decodeURIComponent);
-  return kind === "q" ? { name, state: STATES.includes(state) ? state : "ready", id } : {};
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // typed by hand: no queue has such a key
+  }
 }
 
-const link = (name, state, id) => "#/q/" + [name, state, id].filter(Boolean).map(encodeURIComponent).join("/");
+function place() {
+  const [, kind, key, state, id] = location.hash.slice(1).split("/").map(decoded);
+  return kind === "q" ? { key, state: STATES.includes(state) ? state : "ready", id } : {};
+}
+
+const link = (key, state, id) => "#/q/" + [key, state, id].filter(Boolean).map(encodeURIComponent).join("/");
 
 // --- pieces ----------------------------------------------------------------------------------------------------
 
@@ -111,22 +122,23 @@ function charts(queue) {
 }
 
 function notes(queue) {
-  const told = [`oldest ready ${age(queue.oldest_ready)}`];
-  if (queue.oldest_lease) told.push(`first lease ends ${ahead(queue.oldest_lease)}, held by ${queue.oldest_lease_token || "a peer"}`);
-  if (queue.foreign) told.push(`${number(queue.foreign)} files that are not dirqueue's`);
-  if (queue.sampled) told.push("~ estimated from a part of the queue");
-  return el("p", { class: "quiet" }, told.join(" · "));
+  const facts = [`oldest ready ${age(queue.oldest_ready)}`];
+  if (queue.oldest_lease) facts.push(`first lease ends ${ahead(queue.oldest_lease)}, held by ${queue.oldest_lease_token || "a peer"}`);
+  if (queue.foreign) facts.push(`${number(queue.foreign)} files that are not dirqueue's`);
+  if (queue.sampled) facts.push("~ estimated from a part of the queue");
+  return el("p", { class: "quiet" }, facts.join(" · "));
 }
 
 function overview(queues) {
   if (!queues.length) return [el("p", { class: "quiet" }, "There is no queue here yet; one appears when something is put.")];
-  return [el("div", { class: "grid" }, ...queues.map((queue) => el("section", { class: "card", "data-queue": queue.name },
-    el("h2", {}, el("a", { href: link(queue.name, queue.dead ? "dead" : "ready") }, queue.name)),
+  return [el("div", { class: "grid" }, ...queues.map((queue) => el("section", { class: "card", "data-key": queue.key },
+    el("h2", {}, el("a", { href: link(queue.key, queue.dead ? "dead" : "ready") }, queue.name)),
     ...(queue.error ? [el("p", { class: "error" }, queue.error)] : [counts(queue), charts(queue), notes(queue)]))))];
 }
 
 // --- one queue -------------------------------------------------------------------------------------------------
 
+// The ids of the messages that are shown and ticked.
 let chosen = new Set();
 
 function verbs(state) {
@@ -135,48 +147,61 @@ function verbs(state) {
 }
 
 const questions = {
-  redrive: (n, name) => `Make ${n} dead in ${name} ready again, attempts forgotten?`,
-  delete: (n, name) => `Delete ${n} dead in ${name} for good? This cannot be undone.`,
+  redrive: (n, name) => `Make ${n} dead in ${name} ready again, with attempts reset?`,
+  delete: (n, name) => `Delete ${n} dead in ${name}? This cannot be undone.`,
   reject: (n, name) => `Move ${n} waiting in ${name} to dead?`,
 };
 
-async function act(verb, name, ids) {
+async function act(verb, queue, ids) {
   const many = ids.length === 1 ? "1 message that is" : `${ids.length} messages that are`;
-  if (!await sure(questions[verb](many, name), verb[0].toUpperCase() + verb.slice(1))) return;
+  if (!await sure(questions[verb](many, queue.name), verb[0].toUpperCase() + verb.slice(1))) return;
   try {
-    const told = await ask("api/act", {
+    const result = await ask("api/act", {
       method: "POST", headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ queue: name, verb, ids }),
+      body: JSON.stringify({ queue: queue.key, verb, ids }),
     });
-    toast(`${verb}: ${told.done} done` + (told.failed.length ? `, ${told.failed.length} not: ${told.failed[0]}` : ""));
+    const { done, failed } = result;
+    toast(`${verb}: ${done} done` + (failed.length ? `, ${failed.length} not: ${failed[0]}` : ""));
     chosen = new Set();
-    if (place().id) location.hash = link(name, place().state);
+    if (place().id) location.hash = link(queue.key, place().state);
   } catch (error) {
     toast(error.message);
   }
   refresh();
 }
 
-function table(messages, where) {
+function buttons(queue, state, ids) {
+  return el("div", { class: "buttons" }, ...verbs(state).map(([verb, label]) => el("button", {
+    class: verb === "redrive" ? "" : "danger", "data-verb": verb, onclick: () => act(verb, queue, ids()),
+  }, label)));
+}
+
+// Make the boxes and the buttons of the list show what is chosen; what is not listed any more is not.
+function showChosen() {
+  const boxes = [...document.querySelectorAll("tbody input")];
+  chosen = new Set(boxes.map((box) => box.value).filter((id) => chosen.has(id)));
+  if (!boxes.length) return;
+  for (const box of boxes) box.checked = chosen.has(box.value);
+  const all = $("all");
+  all.checked = chosen.size === boxes.length;
+  all.indeterminate = chosen.size > 0 && !all.checked;
+  for (const button of document.querySelectorAll("[data-verb]")) button.disabled = !chosen.size;
+}
+
+function table(messages, queue, where) {
   const able = verbs(where.state).length > 0;
   const columns = ["id", "put", "attempts", ...(where.state === "leased" || where.state === "delayed" ? ["until"] : []),
     ...(where.state === "leased" ? ["held by"] : []), "size", "error"];
-  const buttons = verbs(where.state).map(([verb, label]) => el("button", {
-    class: verb === "redrive" ? "" : "danger", "data-verb": verb, disabled: !chosen.size,
-    onclick: () => act(verb, where.name, [...chosen]),
-  }, label));
-  const enable = () => buttons.forEach((button) => { button.disabled = !chosen.size; });
   const box = (message) => el("input", {
-    type: "checkbox", "aria-label": `choose ${message.id}`, checked: chosen.has(message.id),
-    onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](message.id); enable(); },
+    type: "checkbox", "aria-label": `choose ${message.id}`, value: message.id,
+    onchange: (event) => { chosen[event.target.checked ? "add" : "delete"](message.id); showChosen(); },
   });
-  const all = el("input", { type: "checkbox", "aria-label": "choose all shown", onchange: (event) => {
+  const all = el("input", { type: "checkbox", id: "all", "aria-label": "choose all shown", onchange: (event) => {
     chosen = new Set(event.target.checked ? messages.map((message) => message.id) : []);
-    rows.querySelectorAll("input").forEach((each) => { each.checked = event.target.checked; });
-    enable();
+    showChosen();
   } });
   const cell = {
-    id: (m) => el("td", {}, el("a", { class: "mono", href: link(where.name, where.state, m.id) }, m.id)),
+    id: (m) => el("td", {}, el("a", { class: "mono", href: link(where.key, where.state, m.id) }, m.id)),
     put: (m) => el("td", { title: m.enqueued_at }, `${age(m.enqueued_at)} ago`),
     attempts: (m) => el("td", { class: "num" }, number(m.attempts)),
     until: (m) => el("td", { title: m.until || "" }, ahead(m.until)),
@@ -184,45 +209,46 @@ function table(messages, where) {
     size: (m) => el("td", { class: "num" }, number(m.size)),
     error: (m) => el("td", { class: "text" }, (m.error || "").slice(0, 300)),
   };
-  const rows = el("tbody", {}, ...messages.map((message) => el("tr", {},
-    able ? el("td", {}, box(message)) : null, ...columns.map((column) => cell[column](message)))));
+  const rows = messages.map((message) => el("tr", { "data-key": message.id },
+    able ? el("td", {}, box(message)) : null, ...columns.map((column) => cell[column](message))));
   return [
-    able ? el("div", { class: "buttons" }, ...buttons) : null,
+    able ? buttons(queue, where.state, () => [...chosen]) : null,
     el("div", { class: "scroll" }, el("table", {},
-      el("thead", {}, el("tr", {}, able ? el("th", {}, all) : null, ...columns.map((column) => el("th", {}, column)))), rows)),
+      el("thead", {}, el("tr", {}, able ? el("th", {}, all) : null, ...columns.map((column) => el("th", {}, column)))),
+      el("tbody", {}, ...rows))),
   ].filter(Boolean);
 }
 
-function details(message, where) {
+function details(message, queue, where) {
   const facts = [["id", message.id], ["state", message.state], ["attempts", String(message.attempts)],
     ["put", message.enqueued_at], ["until", message.until], ["last leased", message.leased_at],
     ["held by", message.token], ["priority", message.priority === null ? null : String(message.priority)],
     ["size", `${number(message.size)} bytes`], ["failed", message.failed_at]];
   const binary = "body_base64" in message;
   return [
-    el("p", {}, el("a", { href: link(where.name, where.state) }, `← ${where.state} messages of ${where.name}`)),
+    el("p", {}, el("a", { href: link(where.key, where.state) }, `← ${where.state} messages of ${queue.name}`)),
     el("dl", {}, ...facts.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     ...(message.error ? [el("h2", {}, "Error"), el("pre", { id: "error" }, message.error)] : []),
-    el("div", { class: "buttons" }, ...verbs(message.state).map(([verb, label]) => el("button", {
-      class: verb === "redrive" ? "" : "danger", "data-verb": verb,
-      onclick: () => act(verb, where.name, [message.id]),
-    }, label))),
+    buttons(queue, message.state, () => [message.id]),
     el("h2", {}, "Body" + (binary ? " (not text; as base64)" : "") + (message.truncated ? " (the beginning)" : "")),
     el("pre", { id: "body" }, binary ? message.body_base64 : message.body),
   ];
 }
 
 async function queuePage(where, queues) {
-  const queue = queues.find((each) => each.name === where.name);
-  if (!queue) return [el("p", {}, `There is no queue ${where.name} any more. `, el("a", { href: "#/" }, "All queues"))];
+  const queue = queues.find((each) => each.key === where.key);
+  if (!queue) return [el("p", {}, `There is no queue ${where.key} any more. `, el("a", { href: "#/" }, "All queues"))];
   const head = [el("h1", {}, queue.name)];
   if (queue.error) return [...head, el("p", { class: "error" }, queue.error)];
-  if (where.id) return [...head, ...details(await ask(query("api/message", { queue: where.name, id: where.id })), where)];
-  const told = await ask(query("api/messages", { queue: where.name, state: where.state }));
-  const tabs = STATES.map((state) => el("a", { href: link(where.name, state), ...(state === where.state ? { "aria-current": "page" } : {}) },
+  if (where.id) {
+    const message = await ask(query("api/message", { queue: where.key, id: where.id }));
+    return [...head, ...details(message, queue, where)];
+  }
+  const { messages, seen, sampled } = await ask(query("api/messages", { queue: where.key, state: where.state }));
+  const tabs = STATES.map((state) => el("a", { href: link(where.key, state), ...(state === where.state ? { "aria-current": "page" } : {}) },
     `${state} ${queue.sampled ? "~" : ""}${number(queue[state])}`));
-  const list = told.messages.length ? table(told.messages, where) : [el("p", { class: "quiet" }, `Nothing is ${where.state}.`)];
-  const more = told.seen > told.messages.length ? [el("p", { class: "quiet" }, `The oldest ${told.messages.length} of ${told.sampled ? "at least " : ""}${number(told.seen)}.`)] : [];
+  const list = messages.length ? table(messages, queue, where) : [el("p", { class: "quiet" }, `Nothing is ${where.state}.`)];
+  const more = seen > messages.length ? [el("p", { class: "quiet" }, `The oldest ${messages.length} of ${sampled ? "at least " : ""}${number(seen)}.`)] : [];
   return [...head, el("div", { class: "card wide" }, counts(queue), charts(queue), notes(queue)), el("nav", {}, ...tabs), ...list, ...more];
 }
 
@@ -234,21 +260,23 @@ async function refresh() {
   clearTimeout(refresh.timer);
   const mine = ++turn;
   const where = place();
+  let again = !where.id; // a message that is being read is not redrawn under the reader's eyes
   try {
-    const told = await ask("api/queues");
-    const shown = where.name ? await queuePage(where, told.queues) : overview(told.queues);
+    const { root, queues } = await ask("api/queues");
+    const nodes = where.key ? await queuePage(where, queues) : overview(queues);
     if (mine !== turn) return;
-    $("root").textContent = told.root;
-    document.title = where.name ? `${where.name} · dirqueue` : "dirqueue";
-    draw(shown);
+    $("root").textContent = visible(root);
+    const queue = queues.find((each) => each.key === where.key);
+    document.title = queue ? `${visible(queue.name)} · dirqueue` : "dirqueue";
+    draw(nodes, location.hash);
     state("on", "live");
   } catch (error) {
     if (mine !== turn) return;
+    again = true;
     state("off", error instanceof TypeError ? "the server does not answer" : "error");
-    if (!(error instanceof TypeError)) draw([el("p", { class: "error", id: "problem" }, error.message)]);
+    if (!(error instanceof TypeError)) draw([el("p", { class: "error", id: "problem" }, error.message)], "problem");
   }
-  // A message that is being read is not redrawn under the reader's eyes.
-  if (!where.id) refresh.timer = setTimeout(refresh, EVERY);
+  if (again) refresh.timer = setTimeout(refresh, EVERY);
 }
 
 function state(kind, text) {
@@ -256,17 +284,12 @@ function state(kind, text) {
   $("live").textContent = text;
 }
 
-// Keep the keyboard where it was: the page is drawn anew every two seconds.
-function draw(nodes) {
-  const label = document.activeElement?.getAttribute("aria-label") || document.activeElement?.getAttribute("href");
-  const scrolled = document.querySelector(".scroll")?.scrollLeft || 0;
-  $("main").replaceChildren(...nodes);
-  const table = document.querySelector(".scroll");
-  if (table) table.scrollLeft = scrolled;
-  if (label) {
-    [...$("main").querySelectorAll("input, a")]
-      .find((each) => each.getAttribute("aria-label") === label || each.getAttribute("href") === label)?.focus({ preventScroll: true });
-  }
+// The same view is changed in place: the focus, a selection and the scrolled table stay. Another view is put up anew.
+function draw(nodes, view) {
+  if (draw.view === view) morphChildren($("main"), nodes);
+  else $("main").replaceChildren(...nodes);
+  draw.view = view;
+  showChosen();
 }
 
 addEventListener("hashchange", () => { chosen = new Set(); refresh(); });

@@ -1,0 +1,41 @@
+"""What the native layout says of itself.
+
+Layer: layouts.  Pure values, no I/O.
+"""
+
+from __future__ import annotations
+
+from dirqueue.layouts.description import Description, IsDirectory
+from dirqueue.layouts.native import names
+from dirqueue.settings import FILE
+
+_OURS = ("native",)
+_NONE: tuple[str, ...] = ()
+_SPARK = ".spark"
+#: Names that no other layout gives a meaning to, so that nobody else needs to be asked.
+SOLE = frozenset((FILE, _SPARK, "dead", "done"))
+_DIRECTORIES = names.CONTAINERS | {names.STAGING}
+
+DESCRIPTIONS = (
+    Description(
+        "native",
+        "dirqueue.layouts.native.layout",
+        "Native",
+        keeps_settings=True,
+        needs=("create", "names", "rename", "replace", "directory", "ack", "list"),
+        litter=(FILE, f"{FILE}.new", ".ballast", ".purge.lock"),
+        nests=(_SPARK,),
+    ),
+)
+
+
+def recognise(name: str, is_directory: IsDirectory) -> tuple[str, ...]:
+    """Return ("native",) if such a name is one of ours."""
+    if name == FILE:
+        return _NONE if is_directory() else _OURS
+    if name == _SPARK:
+        return _OURS if is_directory() else _NONE
+    parsed = names.parse(name)
+    if parsed is None:
+        return _NONE
+    return _OURS if is_directory() == (parsed.kind in _DIRECTORIES) else _NONE

@@ -1,0 +1,63 @@
+"""How long a snapshot of names is good, and how far to jump when others work through it: one policy for all cursors.
+
+Layer: layouts.  Pure values, no I/O.
+A snapshot is a hint: a name in it may be gone, a name not in it may exist. Its age is judged by the monotonic clock, so
+that setting the clock of the host back does not keep an old one in use.
+"""
+
+from __future__ import annotations
+
+import time
+
+#: After a miss, skip up to this many names: another consumer is working through them.
+JUMP = 64
+
+
+class Snapshot:
+    """The age of a cursor's snapshot and the races lost over it. Not thread-safe: the cursor's layout holds a lock.
+
+    Args:
+        seconds: It is good for this long,
+        times: or for so many times what it took to make, whichever is longer.
+        patience: So many misses in a row are chance.
+    """
+
+    __slots__ = ("_began", "_patience", "_seconds", "_times", "expires", "misses")
+
+    def __init__(self, seconds: float, times: float, patience: int = 0) -> None:
+        self._seconds = seconds
+        self._times = times
+        self._patience = patience
+        self._began = 0.0
+        #: Until when it is good, by time.monotonic().
+        self.expires = 0.0
+        #: Names in a row that somebody else had.
+        self.misses = 0
+
+    @property
+    def fresh(self) -> bool:
+        """Whether to go on with what is known."""
+        return time.monotonic() < self.expires
+
+    def begin(self) -> None:
+        """Begin a new one: the listing comes next."""
+        self._began = time.monotonic()
+        self.misses = 0
+
+    def end(self) -> None:
+        """The listing is done, and good from now on."""
+        now = time.monotonic()
+        self.expires = now + max(self._seconds, self._times * (now - self._began))
+
+    def drop(self) -> None:
+        """Make the next look a new listing."""
+        self.expires = 0.0
+
+    def missed(self, left: int) -> int:
+        """Count a name that somebody else had; return how many of those left to pass over, never all of them."""
+        self.misses += 1
+        if self.misses <= self._patience or left <= 1:
+            return 0
+        import random  # imports hashlib, which is slow; a consumer that is alone never needs it
+
+        return min(left - 1, int(random.random() * JUMP))  # noqa: S311 - spreads consumers, no secret

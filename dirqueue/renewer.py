@@ -1,0 +1,142 @@
+"""The engine that keeps leases alive while their holders work.
+
+Layer: mechanisms.  Touches: nothing itself; every change is made by the `renew()` of what is watched.
+Anything with a `renew()` can be watched, a Lease or a consumer's sign of life:
+
+    RENEWER.watch(thing, every)     calls thing.renew() every so many seconds, in a thread
+    RENEWER.forget(thing)           ends that; True if the thing was lost and nobody has been told
+
+A renewal that raises LeaseLost ends the watch; `lost=` is called with the error, or else `forget` returns True.
+Unsupported ends it too: what cannot be renewed does not run out. After any other exception `failed=` is called with
+it, and the next try comes after a quarter of the time. Both are called in the renewer's thread and should be short.
+RENEWER serves the whole process; whoever runs the code of others in `lost` and `failed` makes a Renewer of their own.
+Crash: nothing is renewed any more, so that leases run out. A forked child starts with an empty RENEWER.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from dirqueue.errors import LeaseLost, Unsupported
+
+#: After a failed renewal the next try comes after this part of the time between two.
+TRY_AGAIN = 1 / 4
+#: A thread with nothing to renew ends after this many seconds; the next watch starts another.
+IDLE_SECONDS = 5.0
+
+
+class Renewable(Protocol):
+    """What can be kept alive."""
+
+    def renew(self) -> None: ...
+
+
+class Watch(NamedTuple):
+    """How one thing is kept alive."""
+
+    every: float
+    lost: Callable[[LeaseLost], object] | None
+    failed: Callable[[Exception], object] | None
+
+
+class Renewer:
+    """One thread that renews all that is watched; started when needed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._watches: dict[Renewable, Watch] = {}
+        self._due: dict[Renewable, float] = {}
+        #: What was found to be lost, until its holder forgets it.
+        self._untold: set[Renewable] = set()
+        self._wakes = 0.0
+        self._thread: threading.Thread | None = None
+
+    def watch(
+        self,
+        thing: Renewable,
+        every: float,
+        *,
+        lost: Callable[[LeaseLost], object] | None = None,
+        failed: Callable[[Exception], object] | None = None,
+    ) -> None:
+        """Call `thing.renew()` every so many seconds, the first time after as many, until it is forgotten."""
+        due = time.monotonic() + every
+        with self._changed:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="dirqueue-renewer", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._watches[thing] = Watch(every, lost, failed)
+            self._due[thing] = due
+            # Waking the thread for each message would cost more than the message: it wakes by itself in time.
+            if due < self._wakes:
+                self._changed.notify()
+
+    def forget(self, thing: Renewable) -> bool:
+        """Stop renewing. Return True if the thing was lost and no `lost` was there to be called."""
+        with self._changed:
+            self._due.pop(thing, None)
+            self._watches.pop(thing, None)
+            untold = thing in self._untold
+            self._untold.discard(thing)
+            return untold
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                now = time.monotonic()
+                due = [thing for thing, when in self._due.items() if when <= now]
+                if not due:
+                    self._wakes = min(self._due.values(), default=now + IDLE_SECONDS)
+                    if not self._changed.wait(self._wakes - now) and not self._due:
+                        self._thread = None
+                        return
+                    continue
+            for thing in due:
+                self._renew(thing)
+
+    def _renew(self, thing: Renewable) -> None:
+        with self._changed:
+            watch = self._watches.get(thing)
+        if watch is None:
+            return None  # RACE: forgotten since it was found to be due
+        pause = watch.every
+        try:
+            thing.renew()
+        except LeaseLost as error:
+            return self._lose(thing, watch, error)
+        except Unsupported:
+            self.forget(thing)
+            return None
+        except Exception as error:  # noqa: BLE001 - one thing in trouble must not end the renewal of the others
+            pause *= TRY_AGAIN  # a full disk, a dead server: there is time to try again
+            _call(watch.failed, error)
+        with self._changed:
+            if thing in self._due:
+                self._due[thing] = time.monotonic() + pause
+        return None
+
+    def _lose(self, thing: Renewable, watch: Watch, error: LeaseLost) -> None:
+        """Report the loss, unless the holder has ended the lease itself, or has forgotten it."""
+        with self._changed:
+            self._watches.pop(thing, None)
+            if self._due.pop(thing, None) is None or error.reason != "gone":
+                return
+            if watch.lost is None:
+                self._untold.add(thing)
+        _call(watch.lost, error)
+
+
+def _call(report: Callable[..., object] | None, error: Exception) -> None:
+    if report is not None:
+        with contextlib.suppress(Exception):  # the other things still have to be renewed
+            report(error)
+
+
+RENEWER = Renewer()
+os.register_at_fork(after_in_child=RENEWER.__init__)  # type: ignore[misc]

@@ -1,0 +1,131 @@
+"""Removing a queue with everything in it.
+
+Layer: tools.  Touches: messages and files of dirqueue in one queue, and nothing else.
+Crash: a delete that was cut short leaves a queue with fewer messages; delete it again.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from dirqueue import states
+from dirqueue.disk import fs
+from dirqueue.errors import QueueError, access_error
+from dirqueue.layouts import describe, signs
+from dirqueue.layouts.base import Layout
+from dirqueue.layouts.native import names, pins
+from dirqueue.layouts.native.inspect import DEAD, DONE, TEMPORARY
+from dirqueue.layouts.native.names import CONTAINERS, DELAYED, LEASED, READY, SPARK, STAGING
+from dirqueue.tools import conversion
+
+#: Attempts at removing a queue while somebody still puts to it.
+TRIES = 5
+PLAIN = describe("native").litter
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+def check(layout: Layout, limit: int = 3) -> None:
+    """Raise QueueError if the directory is not a queue, or something in it is not dirqueue's to delete."""
+    directory = layout.directory
+    directory.need()
+    signs.need_queue(directory.path, "deleted")
+    conversion.refuse(directory.path, "deleted")
+    found = []
+    for place in _strangers(layout):
+        found.append(repr(place))
+        if len(found) >= limit:
+            break
+    if found:
+        raise QueueError(
+            f"{directory.path!r} holds what is not dirqueue's to delete ({', '.join(found)}): "
+            "move that away first; nothing was deleted",
+            path=directory.path,
+        )
+
+
+def _strangers(layout: Layout) -> Iterator[str]:
+    fd = layout.directory.fd
+    if fs.exists(SPARK, fd):
+        yield from _strangers_of_spark(SPARK, fd)
+    for entry in layout.entries():
+        if entry.state == states.FOREIGN and entry.place not in PLAIN:
+            yield entry.place
+
+
+def _strangers_of_spark(folder: str, fd: int) -> Iterator[str]:
+    """Yield the files among pinned messages and records that are neither."""
+    for entry in list(fs.listing(folder, fd)):
+        path = f"{folder}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _strangers_of_spark(path, fd)
+        elif not (entry.name in pins.NOTES or entry.name.isdecimal() or names.parse(entry.name)):
+            yield path
+
+
+def delete(layout: Layout) -> int:
+    """Remove a queue and return the number of messages in it; refuse, before anything goes, what `check` refuses."""
+    check(layout)
+    directory = layout.directory
+    gone = 0
+    for _ in range(TRIES):
+        try:
+            gone += _remove_messages(layout)
+            fs.rmdir(directory.path)
+        except FileNotFoundError:
+            return gone
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise access_error(directory.path, "delete", error) from error
+            continue  # RACE: somebody put meanwhile
+        return gone
+    raise QueueError(
+        f"cannot delete {directory.path!r}: it does not become empty, because somebody writes to it or something in it "
+        f"is not dirqueue's ({gone} messages were removed)",
+        path=directory.path,
+    )
+
+
+def _remove_messages(layout: Layout) -> int:
+    """Remove everything in the directory of a queue that is dirqueue's; return the number of messages."""
+    fd = layout.directory.fd
+    if layout.name == "native":
+        gone = sum(1 for _ in pins.entries(layout.directory))
+        fs.remove_tree(SPARK, fd)
+        gone += _remove_native(".", fd)
+    else:
+        gone = sum(layout.remove(entry) for entry in layout.entries() if entry.state in states.VISIBLE)
+    for name in PLAIN:
+        fs.discard(name, fd)
+    if layout.name != "native":
+        _remove_empty_directories(".", fd, 2)
+    return gone
+
+
+def _remove_native(folder: str, fd: int) -> int:
+    gone = 0
+    for entry in list(fs.listing(folder, fd)):
+        name, path = entry.name, f"{folder}/{entry.name}"
+        parsed = names.parse(name)
+        if entry.is_dir(follow_symlinks=False):
+            if (parsed and _holds(parsed.kind)) or (folder == "." and name in (DEAD, DONE)):
+                gone += _remove_native(path, fd)
+                fs.remove_directory(path, fd)
+        elif entry.is_file(follow_symlinks=False):
+            ours = parsed or (folder == "." and TEMPORARY.fullmatch(name))
+            if ours and fs.discard(path, fd) and parsed:
+                gone += parsed.kind in (READY, DELAYED, LEASED)
+    return gone
+
+
+def _holds(kind: str) -> bool:
+    return kind in CONTAINERS or kind == STAGING
+
+
+def _remove_empty_directories(folder: str, fd: int, depth: int) -> None:
+    for entry in list(fs.listing(folder, fd)):
+        if entry.is_dir(follow_symlinks=False):
+            path = f"{folder}/{entry.name}"
+            if depth:
+                _remove_empty_directories(path, fd, depth - 1)
+            fs.remove_directory(path, fd)

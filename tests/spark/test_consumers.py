@@ -1,0 +1,191 @@
+"""Who speaks for a stream's checkpoint: the source itself, as Spark's driver calls it, without a JVM."""
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from support.kit import FORK, drain, files
+from support.patience import until
+
+from dirqueue import Queue, QueueError
+from dirqueue.layouts.native import pins, staged
+from dirqueue.spark.columns import Rows, read_schema
+from dirqueue.spark.options import open_native
+from dirqueue.spark.stream_source import StreamReader
+from dirqueue.spark.write import commit_parts, write_parts
+
+START = {"lot": 0}
+ALL = ReadAllAvailable()
+
+
+def source(queue, **options):
+    return StreamReader({"path": queue.path, "numPartitions": "1", **options}, read_schema(()))
+
+
+def rows(reader, start, end):
+    """Return the bodies that the tasks of a batch read."""
+    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return sorted(body for batch in batches for body in batch.column("value").to_pylist())
+
+
+@pytest.fixture
+def queue(queue_dir):
+    queue = Queue(queue_dir)
+    queue.put_many([b"1", b"2", b"3"])
+    return queue
+
+
+def test_the_first_offset_holds_messages(queue):
+    """Trigger.Once asks for one offset and reads up to it."""
+    reader = source(queue)
+    end = reader.latestOffset(START, ALL)
+    assert (end["lot"], end["messages"]) == (1, 3)
+    assert rows(reader, START, end) == [b"1", b"2", b"3"]
+
+
+def test_a_source_that_dies_before_its_offset_is_logged_gives_its_messages_back(queue):
+    """Killed after the first lot was sealed: no checkpoint knows it, and the next source on this host reads it."""
+
+    def die():
+        source(queue).latestOffset(START, ALL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = FORK.Process(target=die)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert queue.stats().leased == 3
+    reader = source(queue)
+    reader.prepareForTriggerAvailableNow()
+    assert rows(reader, START, reader.latestOffset(START, ALL)) == [b"1", b"2", b"3"]
+
+
+def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
+    """Killed after Spark has asked for the partitions: the checkpoint gets the messages, another source nothing."""
+
+    def die(there):
+        reader = source(queue)
+        end = reader.latestOffset(START, ALL)
+        reader.partitions(START, end)
+        there.send(end)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    here, there = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=die, args=(there,))
+    child.start()
+    end = here.recv()
+    child.join()
+    assert source(queue).latestOffset(START, ALL) == START
+    assert rows(source(queue), START, end) == [b"1", b"2", b"3"]
+
+
+def test_two_queries_of_one_checkpoint_are_refused(queue):
+    """The one that came first learns which process has taken over; it changes nothing any more."""
+    first, second = source(queue, maxMessagesPerTrigger="1"), source(queue)
+    logged = first.latestOffset(START, first.getDefaultReadLimit())
+    second.partitions(START, logged)
+    text = f"another query uses the same checkpoint of '{queue.path}'.*process {os.getpid()}"
+    for call in (
+        lambda: first.latestOffset(logged, ALL),
+        lambda: first.partitions(START, logged),
+        lambda: first.commit(logged),
+    ):
+        with pytest.raises(QueueError, match=text):
+            call()
+    assert rows(second, START, logged) == [b"1"]
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_files_gone_from_a_sealed_lot_are_data_loss(queue, left):
+    """After a restart the offset is the proof; failOnDataLoss=false reads what is left."""
+    end = source(queue).latestOffset(START, ALL)
+    (part,) = Path(queue.path).glob(".spark/pins/*/1/*.part")
+    for path in sorted(part.iterdir())[left:]:
+        path.unlink()
+    with pytest.raises(QueueError, match=f"{3 - left} of 3 messages of lot 1 of '{queue.path}' disappeared"):
+        source(queue).partitions(START, end)
+    with pytest.warns(UserWarning, match="disappeared"):
+        assert len(rows(source(queue, failOnDataLoss="false"), START, end)) == left
+
+
+def test_a_file_that_goes_while_a_task_reads_is_data_loss(queue):
+    """After the task has listed its part, so that nothing but the read of the body can notice it."""
+    reader = source(queue)
+    (partition,) = reader.partitions(START, reader.latestOffset(START, ALL))
+    _, layout, entries = partition.open()
+    listed = list(entries)
+    Path(queue.path, listed[0].place).unlink()
+    table = Rows(read_schema(()), layout, queue.path)
+    with pytest.raises(QueueError, match=f"1 message \\({listed[0].id}\\) of .* disappeared"):
+        list(table.batches(listed, strict=True))
+    assert sum(batch.num_rows for batch in table.batches(listed)) == 2
+
+
+def test_a_source_that_was_stopped_for_longer_than_claim_timeout_fails(queue_dir):
+    """SIGSTOP, a purge that gives the lot back, SIGCONT: the next step of the query is an error, not silence."""
+    queue = Queue.create(queue_dir, margin=0.0)
+    queue.put_many([b"1", b"2"])
+
+    def run(there, go):
+        reader = source(queue, claimTimeout="0.5")
+        end = reader.latestOffset(START, ALL)
+        reader.partitions(START, end)
+        there.send(end)
+        go.recv()
+        try:
+            reader.latestOffset(end, ALL)
+        except QueueError as error:
+            there.send(str(error))
+        else:
+            there.send("no error")
+
+    here, there = FORK.Pipe(duplex=False)
+    wait, go = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=run, args=(there, wait))
+    child.start()
+    here.recv()
+    os.kill(child.pid, signal.SIGSTOP)
+    until(lambda: queue.purge().released, "the lot to go back")
+    os.kill(child.pid, signal.SIGCONT)
+    go.send("go on")
+    assert "stopped for longer than claimTimeout (0.5 s), and the messages of lot 1" in here.recv()
+    child.join()
+    assert drain(queue) == [b"1", b"2"]
+
+
+def test_a_write_whose_first_row_is_late_keeps_its_staging(queue_dir):
+    """Later than `stale`, with a purge at every look: the task renews the directory, and the batch is committed."""
+    Queue.create(queue_dir, stale=8.0)
+    native = open_native(str(queue_dir))
+    staging = staged.begin(native.directory)
+    place = Path(queue_dir, f"{staging}.batch.new")
+
+    def late():
+        seen = set()
+
+        def renewed_for_long():
+            Queue(queue_dir).purge()
+            seen.add(place.stat().st_mtime_ns)
+            return len(seen) > 6
+
+        until(renewed_for_long, "renewals of the staging directory")
+        yield pa.RecordBatch.from_pydict({"value": ["late"]})
+
+    written = write_parts(str(queue_dir), {}, staging, late())
+    commit_parts(str(queue_dir), {}, staging, [written], None)
+    assert drain(Queue(queue_dir)) == [b"late"]
+    assert not [name for name in files(queue_dir) if ".batch.new" in name]
+
+
+def test_a_note_that_nobody_can_read_is_left_alone(queue):
+    """Whatever the file holds, another consumer can start."""
+    directory = queue.layout.directory
+    for number, text in enumerate((b"\xff", b"[]", b'{"provisional": true, "pid": "x"}')):
+        base = Path(queue.path, pins.PINS, f"stream-{number}")
+        base.mkdir(parents=True)
+        (base / pins.OWNER).write_bytes(text)
+    assert source(queue).latestOffset(START, ALL)["messages"] == 3
+    assert len(pins.consumers(directory)) == 4

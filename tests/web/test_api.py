@@ -1,0 +1,235 @@
+"""What the page asks and orders: queues, messages, redrive, delete, reject."""
+
+import json
+import os
+
+import pytest
+from support.webclient import EVIL, Client, dead_ids
+
+import dirqueue
+from dirqueue.disk import fs
+from dirqueue.web.api import key_of
+
+NOT_UTF8 = b"gr\xfcn \x1b[31m"
+
+
+def test_queues_come_with_counts_and_series(client):
+    """What the monitor knows, for every queue under the root."""
+    status, answer = client.get("/api/queues")
+    assert status == 200
+    assert [(queue["name"], queue["ready"], queue["dead"]) for queue in answer["queues"]] == [
+        ("mail/out", 5, 0),
+        ("orders", 1, 3),
+    ]
+    assert answer["queues"][0]["series"]["depth"] == [5]
+
+
+def test_messages_come_by_state_and_a_message_with_its_body(client, spool):
+    """A list with errors, and bodies as text or as base64."""
+    status, answer = client.get("/api/messages", queue="orders", state="dead")
+    assert status == 200
+    assert [message["error"] for message in answer["messages"]] == [f"cannot ship: {EVIL}"] * 3
+    bodies = [client.get("/api/message", queue="orders", id=id)[1] for id in dead_ids(spool)]
+    assert bodies[0]["body"] == EVIL
+    assert bodies[1]["body_base64"] == "//4gYmluYXJ5"
+    assert not bodies[2]["truncated"]
+
+
+def test_a_long_body_is_cut(client, spool):
+    """Megabytes stay on the server; a character cut in two does not make text binary."""
+    id = dirqueue.Queue(spool / "orders").put("ä" * 1_000_000)
+    _, answer = client.get("/api/message", queue="orders", id=id)
+    assert answer["truncated"]
+    assert set(answer["body"]) == {"ä"}
+    assert len(answer["body"].encode()) <= 64 << 10
+
+
+def test_redrive_delete_and_reject_change_the_messages_named(client, spool):
+    """And count what they did."""
+    queue = dirqueue.Queue(spool / "orders")
+    first, second, third = dead_ids(spool)
+    one = (200, {"done": 1, "failed": []})
+    assert client.act({"queue": "orders", "verb": "redrive", "ids": [first]}) == one
+    assert client.act({"queue": "orders", "verb": "delete", "ids": [second]}) == one
+    assert dead_ids(spool) == [third]
+    assert queue.message(first).state == "ready"
+    with pytest.raises(dirqueue.MessageNotFound):
+        queue.message(second)
+    assert client.act({"queue": "orders", "verb": "reject", "ids": [first]}) == one
+    assert queue.message(first).error == "rejected by hand on the web page"
+
+
+@pytest.mark.parametrize("verb", ["redrive", "delete"])
+def test_an_order_skips_and_reports_what_is_not_dead_any_more(client, spool, verb):
+    """It does what it can, with one message and with several."""
+    first, second, third = dead_ids(spool)
+    dirqueue.Queue(spool / "orders").redrive(second)
+    status, answer = client.act({"queue": "orders", "verb": verb, "ids": [second]})
+    assert (status, answer["done"], len(answer["failed"])) == (200, 0, 1)
+    status, answer = client.act({"queue": "orders", "verb": verb, "ids": [first, second, third, first]})
+    assert (status, answer["done"], len(answer["failed"])) == (200, 2, 1)
+    assert second in answer["failed"][0]
+    assert dirqueue.Queue(spool / "orders").message(second).state == "ready"
+
+
+def test_reject_refuses_a_message_that_is_leased(client, spool):
+    """Its holder decides."""
+    queue = dirqueue.Queue(spool / "mail" / "out")
+    lease = queue.get(timeout=0, lease=3600)
+    order = {"queue": "mail/out", "verb": "reject", "ids": [lease.message.id]}
+    assert "is not ready or delayed" in client.act(order)[1]["failed"][0]
+    lease.ack()
+
+
+@pytest.mark.parametrize("verb", ["redrive", "delete", "reject"])
+def test_an_order_for_many_lists_the_queue_once(client, spool, monkeypatch, verb):
+    """The number of listings does not grow with the number of ids."""
+    queue = dirqueue.Queue(spool / "orders", sync=False)
+    queue.put_many([b"x"] * 60)
+    if verb != "reject":
+        for lease in queue.consume(timeout=0):
+            lease.reject("broken")
+    ids = [message.id for message in queue.peek("ready" if verb == "reject" else "dead")]
+    listings = []
+    real = fs.scandir
+    monkeypatch.setattr(fs, "scandir", lambda *words: listings.append(words) or real(*words))
+    counted = []
+    for some in (ids[:2], ids[2:52]):
+        before = len(listings)
+        status, answer = client.act({"queue": "orders", "verb": verb, "ids": some})
+        assert (status, answer) == (200, {"done": len(some), "failed": []})
+        counted.append(len(listings) - before)
+    assert counted[1] <= counted[0] + 5, counted
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        [],
+        {},
+        {"queue": "orders", "verb": "flush", "ids": ["1"]},
+        {"queue": "orders", "verb": ["delete"], "ids": ["1"]},
+        {"queue": "orders", "verb": "delete", "ids": []},
+        {"queue": "orders", "verb": "delete", "ids": "all"},
+        {"queue": "orders", "verb": "delete", "ids": [{"a": 1}]},
+        {"queue": "orders", "verb": "delete", "ids": ["../../x"]},
+        {"queue": "orders", "verb": "delete", "ids": ["1"] * 1001},
+        {"queue": "orders", "verb": "redrive", "ids": None},
+        {"queue": ["orders"], "verb": "redrive", "ids": ["1794907048573482329674477"]},
+        {"queue": None, "verb": "redrive", "ids": ["1794907048573482329674477"]},
+        *(
+            {"queue": "orders", "verb": verb, "ids": [id]}
+            for verb in ("redrive", "delete", "reject")
+            for id in (None, 1, True, [], ["x"], "", "all", "1" * 5000)
+        ),
+    ],
+    ids=lambda order: str(order)[:70],
+)
+def test_an_invalid_order_is_refused_and_changes_nothing(client, spool, order):
+    """One sentence, status 400."""
+    status, answer = client.act(order)
+    assert (status, bool(answer["error"])) == (400, True)
+    assert len(dead_ids(spool)) == 3
+    assert dirqueue.Queue(spool / "orders").stats().ready == 1
+
+
+def test_one_invalid_id_among_valid_ones_refuses_the_whole_order(client, spool):
+    """Nothing is done by half."""
+    for verb in ("redrive", "delete"):
+        assert client.act({"queue": "orders", "verb": verb, "ids": [*dead_ids(spool), None]})[0] == 400
+    assert len(dead_ids(spool)) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status"),
+    [
+        ("/api/messages", {"queue": "../orders"}, 404),
+        ("/api/messages", {"queue": "/etc"}, 404),
+        ("/api/messages", {"queue": ""}, 404),
+        ("/api/messages", {"queue": "orders", "state": "new"}, 400),
+        ("/api/message", {"queue": "orders", "id": "../queue.json"}, 400),
+        ("/api/message", {"queue": "orders", "id": "1794907048573482329674477"}, 404),
+        ("/api/nothing", {}, 404),
+        ("/../../etc/passwd", {}, 404),
+        ("/static/app.js", {}, 404),
+    ],
+)
+def test_names_from_outside_never_become_paths(client, path, query, status):
+    """A queue is one that was found, an id is digits, a file is one of a list."""
+    found = client.get(path, **query)
+    assert found[0] == status
+    assert found[1]["error"]
+
+
+def test_a_queue_whose_name_is_not_utf8_is_shown_and_served(client, spool):
+    """Its key addresses it; all answers are valid JSON in valid UTF-8."""
+    path = os.fsencode(spool) + b"/" + NOT_UTF8
+    queue = dirqueue.Queue(os.fsdecode(path), sync=False)
+    id = queue.put(b"hello")
+    status, data, _ = client.ask("GET", "/api/queues")
+    assert status == 200
+    assert "\\ud" not in data.decode()
+    shown = {each["key"]: each for each in json.loads(data.decode())["queues"]}
+    key = key_of(os.fsdecode(NOT_UTF8))
+    assert key == "gr%FCn%20%1B%5B31m"
+    assert shown[key]["name"] == "gr\\xfcn \x1b[31m"
+    assert shown[key]["queue"].endswith("/gr\\xfcn \x1b[31m")
+    assert len(shown) == 3
+    assert client.get("/api/messages", queue=key)[1]["messages"][0]["id"] == id
+    assert client.get("/api/message", queue=key, id=id)[1]["body"] == "hello"
+    assert client.act({"queue": key, "verb": "reject", "ids": [id]})[1]["done"] == 1
+
+
+@pytest.mark.parametrize(
+    "stored", ["[" * 200_000, '{"lease": ' * 100_000, "[]", "{", '{"lease": 1e999}', "\xff"]
+)
+def test_one_broken_queue_leaves_the_others_on_the_page(client, spool, stored):
+    """It is shown with an error; the others are shown and served as ever."""
+    dirqueue.Queue.create(spool / "broken", lease=30.0).put(b"x")
+    (spool / "broken" / "queue.json").write_text(stored, encoding="latin-1")
+    status, answer = client.get("/api/queues")
+    assert status == 200
+    assert {queue["name"]: bool(queue["error"]) for queue in answer["queues"]} == {
+        "broken": True,
+        "mail/out": False,
+        "orders": False,
+    }
+    assert client.get("/api/messages", queue="orders", state="dead")[1]["seen"] == 3
+    assert client.get("/api/messages", queue="broken")[0] in (404, 409)
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["[" * 200_000, "[]", "{", '{"error": "x", "at": 1e999}', '{"error": "x", "at": 1' + "0" * 40 + "}"],
+)
+def test_one_broken_note_leaves_the_other_messages_in_the_list(client, spool, note):
+    """It is as if there were none."""
+    id = dead_ids(spool)[1]
+    (spool / "orders" / "dead" / f"{id}.error").write_text(note)
+    status, answer = client.get("/api/messages", queue="orders", state="dead")
+    assert (status, len(answer["messages"])) == (200, 3)
+    assert [message["id"] for message in answer["messages"] if message["error"] is None] == [id]
+    assert client.get("/api/message", queue="orders", id=id)[0] == 200
+
+
+def test_an_error_text_with_half_a_character_is_valid_json(client, spool):
+    """A note that another program wrote may hold what UTF-8 cannot."""
+    id = dead_ids(spool)[0]
+    (spool / "orders" / "dead" / f"{id}.error").write_text(
+        '{"error": "half \\ud800", "at": 1794907048573482}'
+    )
+    status, data, _ = client.ask("GET", "/api/messages?queue=orders&state=dead")
+    assert status == 200
+    assert "half ?" in [message["error"] for message in json.loads(data.decode())["messages"]]
+
+
+def test_a_defect_in_one_answer_is_one_sentence_and_the_server_goes_on(serve, spool, monkeypatch, capfd):
+    """Status 500, no traceback."""
+    server = serve()
+    client = Client(server)
+    monkeypatch.setattr(server.api, "messages", lambda *_: {}["no"])
+    status, answer = client.get("/api/messages", queue="orders")
+    assert status == 500
+    assert "KeyError" in answer["error"]
+    assert client.get("/api/queues")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,214 @@
+"""The page in a real browser."""
+
+import json
+import os
+
+import pytest
+from support.commandline import start
+from support.patience import until
+from support.webclient import EVIL, dead_ids
+
+import dirqueue
+
+pytestmark = pytest.mark.needs("chromium")
+
+#: A terminal's escape, DEL, a C1 control, "right to left from here", a zero-width space.
+CONTROLS = "a\x1b[31mb\x7fc\x9bd\u202ee\u200bf\ttab\r\nline"
+CONTROLS_SHOWN = "a\\u001b[31mb\\u007fc\\u009bd\\u202ee\\u200bf\ttab\r\nline"
+
+
+def show_dead(browser, server, rows=3):
+    """Open the list of the dead letters."""
+    browser.open(server.url)
+    browser.until("document.querySelector('[data-key=orders] h2 a')")
+    browser.js("document.querySelector('[data-key=orders] h2 a').click()")
+    browser.until(f"document.querySelectorAll('tbody tr').length === {rows}")
+
+
+def redraw(browser):
+    """Wait until the page was drawn again twice: a draw that was on its way may be of before."""
+    browser.js("window.drawn = 0; window.draw = new Proxy(window.draw, "
+               "{ apply(f, self, words) { f(...words); window.drawn++; } })")  # fmt: skip
+    browser.until("window.drawn >= 2")
+
+
+def test_the_page_shows_queues_messages_and_dead_letters(serve, spool, browser, tmp_path):
+    """Overview, dead letters, body and error as text, delete and redrive with confirmation; light, dark, narrow."""
+    server = serve()
+    queue = dirqueue.Queue(spool / "orders")
+    browser.open(server.url)
+    browser.until("document.querySelectorAll('.card svg').length === 4")
+    assert "3 dead" in browser.js("document.querySelector('[data-key=orders]').innerText")
+    assert browser.js("location.hash") == "#/", "the token does not stay in the address"
+
+    browser.js("document.querySelector('[data-key=orders] h2 a').click()")
+    browser.until("document.querySelectorAll('tbody tr').length === 3")
+    browser.js("document.querySelector('tbody a').click()")
+    browser.until("document.querySelector('#body')")
+    assert browser.js("document.querySelector('#body').textContent") == EVIL
+    assert browser.js("document.querySelector('#error').textContent") == f"cannot ship: {EVIL}"
+    assert browser.js("document.querySelectorAll('main img, main script').length") == 0
+    assert browser.js("document.title") == "orders · dirqueue"
+
+    # Answering no changes nothing; answering yes deletes this one.
+    _, second, third = dead_ids(spool)
+    for answer, left in (("no", 3), ("yes", 2)):
+        browser.until("document.querySelector('[data-verb=delete]')")
+        browser.js("document.querySelector('[data-verb=delete]').click()")
+        browser.until("document.querySelector('dialog').open")
+        browser.js(f"document.querySelector('dialog button[value={answer}]').click()")
+        browser.until("!document.querySelector('dialog').open")
+        until(lambda left=left: len(dead_ids(spool)) == left, f"{left} dead letters")
+    assert dead_ids(spool) == [second, third]
+
+    # Back in the list: choose all, redrive.
+    browser.until("document.querySelectorAll('tbody tr').length === 2")
+    browser.js("document.querySelector('thead input').click()")
+    browser.until("!document.querySelector('[data-verb=redrive]').disabled")
+    browser.js("document.querySelector('[data-verb=redrive]').click()")
+    browser.until("document.querySelector('dialog').open")
+    assert "2 messages" in browser.js("document.querySelector('#question').textContent")
+    browser.js("document.querySelector('#sure').click()")
+    until(lambda: not dead_ids(spool), "the dead letters to be redriven")
+    browser.until("document.querySelector('main').innerText.includes('Nothing is dead')")
+    assert queue.stats().ready == 3
+
+    # A put is seen without a reload, and no width scrolls sideways.
+    browser.js("location.hash = '#/'")
+    queue.put(b"one more")
+    browser.until("document.querySelector('[data-key=orders]')?.innerText.includes('4 ready')")
+    for width in (390, 1200):
+        for dark in (False, True):
+            browser.screenshot(tmp_path / "page.png", width, 800, dark=dark)
+            assert browser.js("document.documentElement.scrollWidth") <= width
+            assert (tmp_path / "page.png").stat().st_size > 5000
+    assert browser.errors == []
+
+
+def test_the_page_without_the_token_shows_what_to_open(serve, browser):
+    """Instead of the bare address."""
+    browser.open(serve().url.partition("#")[0])
+    browser.until("document.querySelector('#problem')?.textContent.includes('token is missing')")
+
+
+def test_the_page_shows_that_the_server_is_gone(spool, browser, tmp_path):
+    """And keeps what it showed."""
+    process = start("web", "spool", "--port", "0", cwd=tmp_path)
+    log = tmp_path / "said"
+    try:
+        url = until(lambda: log.read_bytes().endswith(b"\n") and log.read_text(), "the address").split()[-1]
+        browser.open(url)
+        browser.until("document.querySelector('#live').className === 'on'")
+    finally:
+        process.kill()
+        process.wait()
+    browser.until("document.querySelector('#live').className === 'off'")
+    assert browser.js("document.querySelectorAll('.card').length") == 2
+
+
+@pytest.mark.parametrize(
+    "element", ["tbody tr:nth-child(2) input", "tbody tr:nth-child(2) a", "nav a:nth-child(4)", "#all"]
+)
+def test_a_redraw_keeps_the_focus(serve, spool, browser, element):
+    """The very element, not one like it, although rows come and go around it."""
+    show_dead(browser, serve())
+    browser.js(f"window.kept = document.querySelector('{element}'); window.kept.focus(); window.blurs = 0; "
+               "window.kept.addEventListener('blur', () => { window.blurs++; })")  # fmt: skip
+    queue = dirqueue.Queue(spool / "orders")
+    queue.redrive(dead_ids(spool)[0])
+    for lease in queue.consume(timeout=0):
+        lease.reject("another")
+    redraw(browser)
+    browser.until("document.querySelectorAll('tbody tr').length === 4")
+    assert browser.js("document.activeElement === window.kept && window.kept.isConnected")
+    assert browser.js("window.blurs") == 0
+
+
+def test_a_redraw_keeps_what_is_chosen(serve, spool, browser):
+    """Boxes, the box for all, the buttons, and a text that is being copied."""
+    show_dead(browser, serve())
+    first, second, third = dead_ids(spool)
+    box = "document.querySelector('#all')"
+    chosen = "[...document.querySelectorAll('tbody input:checked')].map((each) => each.value)"
+    assert browser.js("document.querySelector('[data-verb=delete]').disabled")
+    browser.js(f"{box}.click(); getSelection().selectAllChildren(document.querySelector('tbody a'))")
+    redraw(browser)
+    assert browser.js(f"{box}.checked && !{box}.indeterminate")
+    assert browser.js(chosen) == [first, second, third]
+    assert not browser.js("document.querySelector('[data-verb=delete]').disabled")
+    assert browser.js("getSelection().toString()") == first
+
+    # What comes later was not chosen; what is gone is not chosen any more.
+    queue = dirqueue.Queue(spool / "orders")
+    queue.get(timeout=0).reject("another")
+    browser.until("document.querySelectorAll('tbody tr').length === 4")
+    assert browser.js(chosen) == [first, second, third]
+    assert browser.js(f"!{box}.checked && {box}.indeterminate")
+    queue.redrive(second)
+    browser.until("document.querySelectorAll('tbody tr').length === 3")
+    assert browser.js(chosen) == [first, third]
+    browser.js("document.querySelector('[data-verb=delete]').click()")
+    browser.until("document.querySelector('dialog').open")
+    assert "2 messages" in browser.js("document.querySelector('#question').textContent")
+    browser.js("document.querySelector('#sure').click()")
+    until(lambda: len(dead_ids(spool)) == 1, "two to be deleted")
+    assert dirqueue.Queue(spool / "orders").message(second).state == "ready"
+    browser.until("document.querySelectorAll('tbody tr').length === 1")
+    assert browser.js(f"!{box}.checked && !{box}.indeterminate")
+    assert browser.js("document.querySelector('[data-verb=delete]').disabled")
+    assert browser.errors == []
+
+
+def test_a_redraw_keeps_how_far_the_table_is_scrolled(serve, browser):
+    """On a narrow screen."""
+    show_dead(browser, serve())
+    browser.call(
+        "Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True
+    )
+    browser.js("document.querySelector('.scroll').scrollLeft = 40")
+    redraw(browser)
+    assert browser.js("document.querySelector('.scroll').scrollLeft") == 40
+
+
+def test_names_bodies_and_errors_are_shown_without_invisible_characters(serve, spool, browser, tmp_path):
+    """A name that is not UTF-8 does not blank the page; nothing reorders or hides text."""
+    name = "gr\udcfcn \x1b[31m \u202egnp.exe"
+    queue = dirqueue.Queue(os.fspath(spool / name), sync=False)
+    queue.put(CONTROLS)
+    queue.get(timeout=0).reject(CONTROLS)
+    shown = "gr\\xfcn \\u001b[31m \\u202egnp.exe"
+    browser.open(serve().url)
+    browser.until("document.querySelectorAll('.card').length === 3")
+    titles = browser.js("[...document.querySelectorAll('.card h2 a')].map((each) => each.textContent)")
+    assert titles == [shown, "mail/out", "orders"]
+
+    browser.js("document.querySelector('.card h2 a').click()")
+    browser.until("document.querySelectorAll('tbody tr').length === 1")
+    assert browser.js("document.querySelector('h1').textContent") == shown
+    assert browser.js("document.querySelector('td.text').textContent") == CONTROLS_SHOWN
+    assert browser.js("document.title") == f"{shown} · dirqueue"
+    browser.js("document.querySelector('tbody a').click()")
+    browser.until("document.querySelector('#body')")
+    assert browser.js("document.querySelector('#body').textContent") == CONTROLS_SHOWN
+    assert browser.js("document.querySelector('#error').textContent") == CONTROLS_SHOWN
+    browser.screenshot(tmp_path / "message.png")
+
+    browser.js("document.querySelector('[data-verb=redrive]').click()")
+    browser.until("document.querySelector('dialog').open")
+    assert shown in browser.js("document.querySelector('#question').textContent")
+    browser.js("document.querySelector('#sure').click()")
+    until(lambda: queue.stats().ready == 1, "it to be redriven")
+    assert browser.errors == []
+
+
+def test_an_address_typed_by_hand_does_not_stop_the_page(serve, browser):
+    """It shows something, and goes on."""
+    browser.open(serve().url)
+    browser.until("document.querySelectorAll('.card').length === 2")
+    for fragment in ("#/q/%", "#/q/%FF/%E0%A4%A", "#/q/orders/nothing", "#////"):
+        browser.js(f"location.hash = {json.dumps(fragment)}")
+        redraw(browser)
+        assert browser.js("document.querySelector('#live').className") == "on"
+    browser.js("location.hash = '#/'")
+    browser.until("document.querySelectorAll('.card').length === 2")
+    assert browser.errors == []
