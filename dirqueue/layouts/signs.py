@@ -13,8 +13,7 @@ from typing import NamedTuple
 from dirqueue.disk import fs
 from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts import describe, recognise
-from dirqueue.layouts.native.inspect import DEAD, DONE, TEMPORARY
-from dirqueue.layouts.native.names import SPARK
+from dirqueue.layouts.native.names import DEAD, DONE, SPARK, TEMPORARY
 from dirqueue.settings import FILE
 
 #: Names that are read, at most, to recognise a directory.

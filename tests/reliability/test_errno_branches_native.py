@@ -25,7 +25,7 @@ from dirqueue import (
 from dirqueue.disk import fs, mount
 from dirqueue.disk.directory import BALLAST
 from dirqueue.disk.identity import new_id
-from dirqueue.layouts.native import cursor, layout, publish, supply
+from dirqueue.layouts.native import claim, cursor, publish, supply
 
 
 @pytest.fixture
@@ -361,7 +361,7 @@ def test_a_claim_that_is_stopped_again_and_again_is_renewed_so_often_and_no_more
 
     with replaced(fs, rename=slow) as real:
         lease = queue.get(timeout=0, lease=0.03)
-    assert len(renames) == 1 + layout.RENEWALS
+    assert len(renames) == 1 + claim.RENEWALS
     assert held_names(queue) == [lease.handle]
 
 

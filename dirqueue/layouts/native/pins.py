@@ -28,9 +28,9 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.amend import set_time
 from dirqueue.layouts.native.names import BATCH, DELAYED, DONE, LEASED, MALFORMED, PART, READY, SPARK, Name
 from dirqueue.layouts.native.publish import SLICE_SIZE
+from dirqueue.layouts.native.side import set_time
 from dirqueue.layouts.native.supply import Supply
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
