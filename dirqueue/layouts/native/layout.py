@@ -41,6 +41,16 @@ class Native:
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self.directory = directory
         self.settings = settings
+
+    @property
+    def settings(self) -> Settings:
+        """What the queue goes by. To set it is to begin anew with others: convert lifts the limit of attempts."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        directory = self.directory
+        self._settings = settings
         self._cursor = Cursor(directory, settings)
         # In any other order a message put by us may be the next one to claim; in this one there is nothing to add.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
