@@ -176,7 +176,7 @@ class Claimer:
         raise access_error(self.directory.path, "claim from", error) from error
 
     def _unreadable(self, held: Claim, error: OSError) -> None:
-        """A claimed file that cannot be read must not come back for ever: it counts as a failure."""
+        """Count an unreadable file as a failed delivery, so that it does not come back endlessly."""
         if error.errno in (errno.ENOENT, errno.ESTALE):
             return  # our lease ran out before we opened it
         try:

@@ -156,7 +156,7 @@ class Cursor:
     def missed(self) -> None:
         """Somebody took the name first: they are working through here, so go on a little further."""
         with self.lock:
-            import random  # and hashlib with it: who is alone never needs it
+            import random  # imports hashlib, which is slow; a lone consumer never needs it
 
             prefix, run = self.row
             ahead = min(len(run) - 1, int(random.random() * JUMP))  # noqa: S311

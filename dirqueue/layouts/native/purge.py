@@ -117,7 +117,7 @@ class _Purger:
         if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
             return Purged(new=fs.discard(path, self._fd))
         if name.kind == ACKED:
-            # NFS: a lost reply of the rename to this name is told by its presence, so it stays for a while.
+            # NFS: a lost reply of the rename to this name is recognised by its presence, so it stays for a while.
             old = name.until + self._stale < self._now
             return Purged(other=fs.discard(path, self._fd) if old else 0)
         limit = self._settings.max_attempts

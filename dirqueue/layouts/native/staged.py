@@ -283,7 +283,7 @@ def _vanished(directory: Directory, staging: str) -> QueueError:
 
 
 def check_identity(identity: Identity) -> None:
-    """Refuse what cannot be an identity."""
+    """Raise SettingsError for an invalid identity."""
     if not identity.app:
         raise SettingsError(
             f"the application of a batch is a text that is not empty, not {identity.app!r:.60}"
