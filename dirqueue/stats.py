@@ -200,7 +200,7 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
         for found in fs.listing(prefix or ".", layout.directory.fd):
             name = names.parse(found.name)
             if name is None:
-                if prefix or not (found.name in inspect.FURNITURE or inspect.TEMPORARY.fullmatch(found.name)):
+                if prefix or not names.is_furniture(found.name):
                     yield Entry("", states.FOREIGN, prefix + found.name, 0)
             elif not _is_of_kind(
                 found, directory=name.kind in names.CONTAINERS or name.kind == names.STAGING

@@ -30,9 +30,9 @@ def stored(directory: Directory) -> dict[str, Any] | None:
         directory.close()
         raise access_error(where, "read", error) from error
     found = settings.loads(text, where)
-    layout = found.get("layout", "auto")
-    if layout not in ("auto", *NAMES):
-        raise settings.damaged(where, f"names a layout {layout!r:.60}; there are {', '.join(NAMES)}")
+    if found.get("layout", "auto") not in ("auto", *NAMES):
+        known = ", ".join(NAMES)
+        raise LayoutError(f"{where} names the layout {found['layout']!r:.60}; known are {known}", path=where)
     return found
 
 

@@ -15,8 +15,7 @@ from dirqueue.disk import fs
 from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts import describe, recognise
 from dirqueue.layouts.dirq.names import ELEMENT, ELEMENT_LENGTH
-from dirqueue.layouts.native.inspect import TEMPORARY
-from dirqueue.layouts.native.names import DEAD, DONE, SPARK
+from dirqueue.layouts.native.names import DEAD, DONE, SPARK, TEMPORARY
 from dirqueue.settings import FILE
 
 #: Names that are read, at most, to recognise a directory.

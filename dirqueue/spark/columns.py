@@ -39,7 +39,7 @@ from dirqueue.errors import (
 )
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.dirq.schema import KEY, LOCKED, read_table
-from dirqueue.layouts.native.amend import moved_on
+from dirqueue.layouts.native.inspect import moved_on
 from dirqueue.message import Entry
 
 #: Rows in one Arrow batch, and the bytes after which it is closed early.

@@ -13,17 +13,7 @@ from typing import Any, NamedTuple
 from dirqueue.disk import fs
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import (
-    BATCH,
-    CONTAINERS,
-    DEAD,
-    DELAYED,
-    DONE,
-    LEASED,
-    NEW,
-    READY,
-    Name,
-)
+from dirqueue.layouts.native.names import BATCH, CONTAINERS, DEAD, DELAYED, DONE, LEASED, NEW, READY, Name
 
 #: Directories that one queue may take: slices and batches of a deep one are many.
 WATCHES = 512

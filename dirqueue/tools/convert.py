@@ -27,8 +27,7 @@ from dirqueue.errors import (
 )
 from dirqueue.layouts import describe, layout_class, recognise, signs
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.inspect import TEMPORARY
-from dirqueue.layouts.native.names import ACKED, DEAD, DONE, ERROR, ERROR_NEW, NEW
+from dirqueue.layouts.native.names import ACKED, DEAD, DONE, ERROR, ERROR_NEW, NEW, TEMPORARY
 from dirqueue.lease import Lease
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds

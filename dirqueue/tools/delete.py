@@ -15,8 +15,17 @@ from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts import describe, signs
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import names, pins
-from dirqueue.layouts.native.inspect import TEMPORARY
-from dirqueue.layouts.native.names import CONTAINERS, DEAD, DELAYED, DONE, LEASED, READY, SPARK, STAGING
+from dirqueue.layouts.native.names import (
+    CONTAINERS,
+    DEAD,
+    DELAYED,
+    DONE,
+    LEASED,
+    READY,
+    SPARK,
+    STAGING,
+    TEMPORARY,
+)
 from dirqueue.tools import conversion
 
 #: Attempts at removing a queue while somebody still puts to it.

@@ -13,9 +13,10 @@ from dirqueue.disk import fs, identity, mount
 from dirqueue.errors import LeaseLost
 from dirqueue.layouts.base import Purged
 from dirqueue.layouts.native import names, purge
+from dirqueue.layouts.native.claim import Claimer
 from dirqueue.layouts.native.cursor import Cursor
-from dirqueue.layouts.native.layout import Native
 from dirqueue.layouts.native.publish import Publisher
+from dirqueue.layouts.native.settle import Settler
 from lab import explore
 from lab.explore import Plan
 
@@ -152,11 +153,11 @@ BUGS = {
         "_make_staging",
         _staging_must_be_new,
         Plan.of("P|ga", lossy=1, **NFS),
-        "raised QueueAccess",
+        "raised FileExistsError",
         "0001",
     ),
     "a release whose message was claimed at once": Bug(
-        Native,
+        Settler,
         "_given_back",
         _never_given_back,
         Plan.of("gl|ga", lossy=1, **NFS),
@@ -177,20 +178,20 @@ BUGS = {
         _keep_empty,
         Plan.of("gtga|ga|gl", before="P", ticks=2),
         "leftover",
-        "0000000030000020100031",
+        "0002001230000020100031000000200000000000001",
     ),
     "a lease that was over when it was handed out": Bug(
-        Native, "_refreshed", _born_old, Plan.of("g|p", ticks=1), "born old", "000000010000001"
+        Claimer, "_refreshed", _born_old, Plan.of("g|p", ticks=1), "born old", "000000010000001"
     ),
     # the mistakes of such queues
     "ack deletes whatever has the id": Bug(
-        Native, "ack", _delete_by_id, Plan.of("ga|ga", ticks=1), "acked twice", "00000000000121"
+        Settler, "ack", _delete_by_id, Plan.of("ga|ga", ticks=1), "acked twice", "00000000000121"
     ),
     "a lost lease is acknowledged in silence": Bug(
-        Native, "ack", _silent, Plan.of("ga|ga", ticks=1), "acked twice", "000000000121"
+        Settler, "ack", _silent, Plan.of("ga|ga", ticks=1), "acked twice", "000000000121"
     ),
     "after a renewal the old name is used": Bug(
-        Native, "renew", _old_name, Plan.of("gna|g"), "false loss", ""
+        Settler, "renew", _old_name, Plan.of("gna|g"), "false loss", ""
     ),
     "a message is written under its visible name": Bug(
         Publisher, "put", _in_place, Plan.of("p|ga", before=""), "nowhere", "0001"
@@ -199,10 +200,10 @@ BUGS = {
         purge._Purger, "file", _unfinished_at_once, Plan.of("p|u", before="", **NFS), "lost", "0000001"
     ),
     "a claim whose reply was lost is forgotten": Bug(
-        Native, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "000001"
+        Claimer, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "000001"
     ),
     "a lease is taken before it ends": Bug(Cursor, "__init__", _early, Plan.of("g|g"), "two holders", ""),
     "a release goes to a name that others use": Bug(
-        Native, "release", _one_name_for_all, Plan.of("gl|gl", before="pp"), "lost", "0000000001"
+        Settler, "release", _one_name_for_all, Plan.of("gl|gl", before="pp"), "lost", "0000000001"
     ),
 }

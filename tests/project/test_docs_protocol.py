@@ -10,7 +10,7 @@ import pytest
 
 from dirqueue import states
 from dirqueue.disk import clock, identity, mount
-from dirqueue.layouts.native import inspect, names, publish, staged
+from dirqueue.layouts.native import names, publish, staged
 from dirqueue.settings import FORMAT, Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,7 +65,7 @@ def test_every_suffix_is_in_the_grammar() -> None:
 def test_everything_that_lies_in_a_queue_is_on_the_page() -> None:
     """Furniture and files of a moment."""
     tree = PAGE.split("\nQUEUE/\n")[1].split("```")[0]
-    wanted = (inspect.FURNITURE - UNUSED) | {".clock-TOKEN", ".create-TOKEN"}
+    wanted = (names.FURNITURE - UNUSED) | {".clock-TOKEN", ".create-TOKEN"}
     assert {name for name in wanted if f"\n  {name}" not in tree} == set()
 
 

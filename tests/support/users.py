@@ -39,5 +39,5 @@ def import_all(path):
     queue.get(timeout=0).reject("x")
     queue.redrive()
     queue.get(timeout=0).ack()
-    queue.layout._missed()
+    queue.layout._cursor.missed()
     queue.purge()

@@ -63,7 +63,7 @@ def test_two_hundred_cancelled_puts_leave_no_lock_taken(patient, tmp_path):
     counts = Worker(patient, handler, time_limit=0.005, limit=200).run()
     assert (counts.retried, len(stopped)) == (200, 200)
     assert set(stopped) <= {"handler", "put check_interrupt _interrupt"}, "struck in the middle of a put"
-    assert taken(PROCESS.lock, out.layout._lock, patient.layout._lock) == []
+    assert taken(PROCESS.lock, out.layout._cursor.lock, patient.layout._cursor.lock) == []
     assert not waiting.INTERRUPTS
     done = []
     thread = threading.Thread(target=lambda: done.append(out.put(b"last")), daemon=True)

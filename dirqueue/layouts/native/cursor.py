@@ -12,12 +12,14 @@ import bisect
 import errno
 import itertools
 import os
+import threading
 import time
 from typing import Any, NamedTuple
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.fork import renew_in_child
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import (
@@ -85,22 +87,28 @@ class View(NamedTuple):
 
 
 class Cursor:
-    """The consuming half's memory of the directory. Only `row` may be used without its layout's lock."""
+    """The consuming half's memory of the directory. Only `row` is read without the lock."""
 
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self._directory = directory
         self._margin = micros(settings.margin)
         self._order = settings.order
-        #: What a crash left and is stale by its id: (directory, names), for the layout to remove in passing.
-        self.leftovers: list[tuple[str, list[names.Name]]] = []
         self._stale_after = micros(settings.stale)
+        self._fresh_times = FRESH_TIMES
+        if settings.order == "lifo" or settings.priorities:
+            self._fresh_times = FRESH_TIMES_OUT_OF_TURN
+        self.reset()
+        renew_in_child(self.reset)
+
+    def reset(self) -> None:
+        """Know nothing. In a forked child: what another thread of the parent was changing may be half done."""
+        self.lock = threading.RLock()  # a signal handler may get while we do
+        #: What a crash left and is stale by its id: (directory, names), to remove in passing.
+        self.leftovers: list[tuple[str, list[names.Name]]] = []
         #: The directory and the names in it to try now, as one: claims read it without the lock.
         self.row: tuple[str, list[str]] = ("", [])
         #: Until when the snapshot is good, in nanoseconds of the monotonic clock: nobody can set that one.
         self.expires = 0
-        self._fresh_times = FRESH_TIMES
-        if settings.order == "lifo" or settings.priorities:
-            self._fresh_times = FRESH_TIMES_OUT_OF_TURN
         self._inserted = 0
         #: Directories of other users that we may not use, and until when they are left alone (monotonic).
         self._closed: dict[str, float] = {}
@@ -147,13 +155,14 @@ class Cursor:
 
     def missed(self) -> None:
         """Somebody took the name first: they are working through here, so go on a little further."""
-        import random  # and hashlib with it: who is alone never needs it
+        with self.lock:
+            import random  # imports hashlib, which is slow; a lone consumer never needs it
 
-        prefix, run = self.row
-        ahead = min(len(run) - 1, int(random.random() * JUMP))  # noqa: S311
-        if ahead > 0:
-            del run[-ahead:]
-            self._skipped = prefix
+            prefix, run = self.row
+            ahead = min(len(run) - 1, int(random.random() * JUMP))  # noqa: S311
+            if ahead > 0:
+                del run[-ahead:]
+                self._skipped = prefix
 
     def stale(self) -> None:
         """Look again before the next claim."""
@@ -163,33 +172,35 @@ class Cursor:
 
     def insert(self, prefix: str, name: str) -> None:
         """Take note of a message of our own that may come before those in the snapshot (lifo, priorities)."""
-        before, run = self.row
-        try:
-            first = _priority(run[-1])
-        except IndexError:
-            self.expires = 0
-            return
-        mine = _priority(name)
-        if mine > first or (mine == first and self._order != "lifo"):
-            return
-        if self._inserted >= INSERTED:  # nobody claims here: remember nothing, and list when somebody does
-            self._forget()
-            return
-        self._inserted += 1
-        if prefix == before:
-            run.append(name)
-        else:
-            self._segments.append(Segment(before, run))
-            self.row = (prefix, [name])
+        with self.lock:
+            before, run = self.row
+            try:
+                first = _priority(run[-1])
+            except IndexError:
+                self.expires = 0
+                return
+            mine = _priority(name)
+            if mine > first or (mine == first and self._order != "lifo"):
+                return
+            if self._inserted >= INSERTED:
+                self._forget()  # nobody claims here: remember nothing, and list when somebody does
+                return
+            self._inserted += 1
+            if prefix == before:
+                run.append(name)
+            else:
+                self._segments.append(Segment(before, run))
+                self.row = (prefix, [name])
 
     def _forget(self) -> None:
         self.row, self._segments, self._inserted, self.expires = ("", []), [], 0, 0
 
     def close(self, prefix: str) -> None:
         """Leave a directory that we may not use to others for a while."""
-        self._closed[prefix] = time.monotonic() + CLOSED_SECONDS
-        if self.row[0] == prefix:
-            self.row = ("", [])
+        with self.lock:
+            self._closed[prefix] = time.monotonic() + CLOSED_SECONDS
+            if self.row[0] == prefix:
+                self.row = ("", [])
 
     # --- segments ------------------------------------------------------------------------------------------
 

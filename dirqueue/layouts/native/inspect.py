@@ -1,4 +1,4 @@
-"""Looking at the whole queue: every name once, nothing kept.
+"""Reading: the whole queue, every name once and nothing kept; or one message.
 
 Layer: layouts.  Touches: nothing.
 A scan is a snapshot of names that others are renaming: it may miss a message, or see it twice, never invent one.
@@ -6,18 +6,24 @@ A scan is a snapshot of names that others are renaming: it may miss a message, o
 
 from __future__ import annotations
 
-import re
+import errno
+import io
 from collections.abc import Iterator
+from datetime import datetime
+from typing import BinaryIO
 
 from dirqueue.disk import fs
-from dirqueue.disk.directory import BALLAST, Directory
-from dirqueue.errors import access_error
+from dirqueue.disk.directory import Directory
+from dirqueue.errors import MessageNotFound, QueueNotFound, access_error
 from dirqueue.layouts.base import Claim, bad_handle, lost
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import (
     ACKED,
     CONTAINERS,
+    DEAD,
     DELAYED,
+    DEPTH,
+    DONE,
     ERROR,
     ERROR_NEW,
     LEASED,
@@ -26,17 +32,9 @@ from dirqueue.layouts.native.names import (
     STAGING,
     Name,
 )
-from dirqueue.message import Entry
-from dirqueue.settings import FILE
+from dirqueue.layouts.native.side import note_of, read_note
+from dirqueue.message import Entry, Failure, instant
 
-DEAD, DONE = "dead", "done"
-#: What else is ours in a queue's directory.
-FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
-#: Files of a moment: a look at the clock, settings about to be published.
-#: Exactly with a token of ours: what only looks like one is not ours to remove.
-TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,32}-[0-9]{1,10}-[0-9a-f]{10}-[0-9]{1,20}")
-#: A part in a batch is as deep as messages lie.
-DEPTH = 2
 _MESSAGES = frozenset((READY, DELAYED, LEASED))
 
 
@@ -65,7 +63,7 @@ def _directory(directory: Directory, prefix: str, now: int) -> Iterator[Entry]:
             parsed = names.parse(name)
             if parsed is None:
                 inside = prefix not in ("", f"{DEAD}/", f"{DONE}/")
-                if inside or (name not in FURNITURE and not TEMPORARY.fullmatch(name)):
+                if inside or not names.is_furniture(name):
                     yield Entry("", "foreign", prefix + name, 0)
             elif parsed.kind in CONTAINERS or parsed.kind == STAGING:
                 if not found.is_dir(follow_symlinks=False):
@@ -147,3 +145,67 @@ def find(directory: Directory, id: str) -> Entry | None:
             if entry.id == id:
                 return entry
     return None
+
+
+# --- one message -------------------------------------------------------------------------------------------
+
+
+def load(directory: Directory, place: str) -> bytes:
+    """Return a whole body."""
+    try:
+        directory.need()
+        return fs.read_file(place, directory.fd, 0)
+    except OSError as error:
+        raise _unreachable(directory, place, error) from error
+
+
+def stream(directory: Directory, place: str) -> BinaryIO:
+    """Open a body for reading."""
+    try:
+        directory.need()
+        return io.BufferedReader(io.FileIO(fs.open(place, fs.READ, dir_fd=directory.fd), "rb"))
+    except OSError as error:
+        raise _unreachable(directory, place, error) from error
+
+
+def size(directory: Directory, place: str) -> int:
+    """Return the length of a body."""
+    try:
+        directory.need()
+        return fs.size_of(place, directory.fd)
+    except OSError as error:
+        raise _unreachable(directory, place, error) from error
+
+
+def _unreachable(directory: Directory, place: str, error: OSError) -> Exception:
+    id = place.rpartition("/")[2].partition(".")[0]
+    if isinstance(error, QueueNotFound) or error.errno in (errno.ENOENT, errno.ESTALE):
+        return moved_on(id)
+    return access_error(directory.path, f"read message {id} of", error)
+
+
+def failure(directory: Directory, entry: Entry) -> Failure | None:
+    """Return the reason kept beside a message."""
+    return read_note(directory, note_of(entry.place, entry.id))
+
+
+def leased_at(directory: Directory, entry: Entry) -> datetime | None:
+    """Return when it was last claimed: kept as the time of a done file, or with the reason of a failure."""
+    if entry.state != DONE:
+        found = failure(directory, entry)
+        return found.leased_at if found else None
+    try:
+        directory.need()
+        facts = fs.stat(entry.place, dir_fd=directory.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    # A cancelled message was never claimed, and has no time; a file with other names keeps its own.
+    claimed = facts.st_mtime_ns // 1000 if facts.st_nlink == 1 else 0
+    return instant(claimed) if claimed else None
+
+
+def moved_on(id: str) -> MessageNotFound:
+    """Return the error for a message that is not where it was seen."""
+    return MessageNotFound(
+        f"message {id} is not there any more: it was claimed, finished or changed meanwhile", message_id=id
+    )

@@ -6,6 +6,11 @@
     ID.UNTIL             leased, VSQS peer     ID.batch/ ID.slice/ ID.part/   directories of messages
     ID.UNTIL.N.TOKEN.ack acknowledged, about to vanish (network filesystems only)
 
+To change the format, change in this order: this page and its pattern; docs/protocol.md and protocol.sh; `entries` and
+`find` (inspect.py); what listings sort out (cursor.py, supply.py); what is stale (purge.py, staged.py); the findings of
+tools/check; recognition (description.py); the golden directories in tests/peers; and FORMAT in stored_settings.py if
+older programs must not touch the queue any more.
+
 Layer: pure values, no I/O.
 Invariant: what `parse` accepts, `Name.text` rebuilds letter for letter; nothing else ever becomes a path.
 """
@@ -15,8 +20,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from dirqueue.disk.directory import BALLAST
 from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS
 from dirqueue.errors import InvalidId
+from dirqueue.settings import FILE
 
 #: VSQS peers write bare times: microseconds (16 digits) or, to the letter of its document, milliseconds (13).
 VSQS_DIGITS = (13, 16)
@@ -49,6 +56,13 @@ NEW, ERROR, ERROR_NEW, BATCH, STAGING, SLICE, PART = (
 DEAD, DONE, SPARK = "dead", "done", ".spark"
 #: Directories that hold messages, as the last part of their name.
 CONTAINERS = frozenset((BATCH, SLICE, PART))
+#: What else is ours in a queue's directory: with `parse`, the one list of what files are ours.
+FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
+#: Files of a moment: a look at the clock, settings about to be published.
+#: Exactly with a token of ours: what only looks like one is not ours to remove.
+TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,32}-[0-9]{1,10}-[0-9a-f]{10}-[0-9]{1,20}")
+#: A part in a batch is as deep as messages lie.
+DEPTH = 2
 
 
 class Name(NamedTuple):
@@ -111,3 +125,8 @@ def with_priority(id: str, priority: int | None) -> str:
     """Return the id with another priority and the same time and unique digits."""
     tail = id[-ID_DIGITS:]
     return tail if priority is None else f"{priority}{tail}"
+
+
+def is_furniture(text: str) -> bool:
+    """Return whether a name in the queue's directory is ours although it is no message and no directory of them."""
+    return text in FURNITURE or TEMPORARY.fullmatch(text) is not None

@@ -28,9 +28,9 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.amend import set_time
 from dirqueue.layouts.native.names import BATCH, DELAYED, DONE, LEASED, MALFORMED, PART, READY, SPARK, Name
 from dirqueue.layouts.native.publish import SLICE_SIZE
+from dirqueue.layouts.native.side import set_time
 from dirqueue.layouts.native.supply import Supply
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
@@ -122,7 +122,7 @@ class Pins:
         pieces: int = 1,
         progress: Callable[[], None] | None = None,
     ) -> int:
-        """Move messages into a lot of at least `pieces` parts (if it can be) and seal it; how many they are."""
+        """Move messages into a lot, of `pieces` parts or more if there are enough, and seal it; return their number."""
         directory = self.directory
         new = f"{self.base}/{lot}.new"
         try:
@@ -176,7 +176,7 @@ class Pins:
         return count
 
     def _take(self, new: str, chunk: Sequence[tuple[str, str]], pieces: int) -> int:
-        """Move names into parts; how many were still there."""
+        """Move names into parts; return the number that were still there."""
         if not chunk:
             return 0
         fd, each, moves = self.directory.fd, -(-len(chunk) // pieces), []
@@ -216,7 +216,7 @@ class Pins:
         return [f"{path}/{name.text}/" for name in sorted(kept, key=lambda name: names.order_key(name.id))]
 
     def ack(self, lot: int, *, keep: bool = False) -> int:
-        """Remove a lot for good, or keep its messages in done/; how many. LeaseLost if it was given back."""
+        """Remove a lot, or keep its messages in done/; return their number. LeaseLost if it was given back."""
         try:
             fs.move(f"{self.base}/{lot}", f"{self.base}/{lot}.ack", self.directory.fd)
         except FileNotFoundError:
@@ -238,7 +238,7 @@ class Pins:
         return count
 
     def finish(self, name: str, *, keep: bool) -> int:
-        """Remove an acknowledged lot, or move its messages to done/; how many."""
+        """Remove an acknowledged lot, or move its messages to done/; return their number."""
         path = f"{self.base}/{name}"
         if not keep:
             return fs.remove_tree(path, self.directory.fd)
@@ -326,7 +326,7 @@ def _contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
 
 
 def consumers(directory: Directory) -> list[str]:
-    """Return the names of those who pin here."""
+    """Return the names of the consumers that pin messages here."""
     try:
         found = [entry.name for entry in fs.listing(PINS, directory.fd)]
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -396,7 +396,7 @@ def release_stale(directory: Directory, settings: Settings) -> int:
     for consumer in consumers(directory):
         try:
             known = owner(directory, consumer)
-            if known is not None and known.until < now:
+            if known is not None and known.until < now and directory.clock.plausible:
                 count += _give_up(Pins(directory, settings, consumer), keep=known.keep)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM):  # another user's

@@ -53,17 +53,22 @@ class Start(NamedTuple):
     """When a put began: by the monotonic clock, which nobody sets, and by the server's, which counts every sleep."""
 
     monotonic: float
-    server: int
+    #: Microseconds of our own clock, and what the server's is ahead of it; None if that was not measured yet.
+    here: int
+    offset: int | None
 
     @classmethod
     def now(cls, directory: Directory) -> Start:
-        """Return this moment."""
-        return cls(time.monotonic(), directory.clock.now())
+        """Return this moment, without a call to the server."""
+        clock = directory.clock
+        return cls(time.monotonic(), time.time_ns() // 1000, clock.offset if clock.till else None)
 
     def is_recent(self, directory: Directory, settings: Settings) -> bool:
         """Return whether too little time has passed for anybody to have removed what was written since."""
         limit = settings.stale * SOON
-        passed = directory.clock.now() - self.server
+        passed = directory.clock.now() - directory.clock.offset - self.here
+        if self.offset is not None:
+            passed += directory.clock.offset - self.offset
         return time.monotonic() - self.monotonic < limit and 0 <= passed < micros(limit)
 
 

@@ -9,54 +9,58 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
+from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
 from dirqueue.layouts.native import inspect, names, pins, staged
-from dirqueue.layouts.native.inspect import DEAD, DONE, TEMPORARY
 from dirqueue.layouts.native.names import (
     ACKED,
     CONTAINERS,
+    DEAD,
     DELAYED,
+    DONE,
     ERROR,
     ERROR_NEW,
     LEASED,
     NEW,
     SLICE,
     STAGING,
+    TEMPORARY,
     Name,
 )
 from dirqueue.layouts.native.publish import SLICE_SECONDS
+from dirqueue.settings import Settings
 
-if TYPE_CHECKING:
-    from dirqueue.layouts.native.layout import Native
+#: Moves a message that is out of attempts to dead/: (directory, name, now).
+Bury = Callable[[str, Name, int], None]
 
 
-def purge(layout: Native, progress: Callable[[], None] | None) -> Purged:
+def purge(
+    directory: Directory, settings: Settings, bury: Bury, progress: Callable[[], None] | None
+) -> Purged:
     """Clean the whole queue once."""
-    if not layout.directory.find():
+    if not directory.find():
         return Purged()
     # What is committed is shown before anything stale is removed.
-    staged.roll_forward(layout.directory)
-    layout.directory.clock.now()
-    if not layout.directory.clock.plausible:
+    staged.roll_forward(directory)
+    directory.clock.now()
+    if not directory.clock.plausible:
         return Purged()
-    purger = _Purger(layout, progress or (lambda: None))
+    purger = _Purger(directory, settings, bury, progress or (lambda: None))
     total = purger.folder("") + purger.spark()
-    settings = layout.settings
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
     purger.twins()
-    layout.directory.keep_ballast()
+    directory.keep_ballast()
     return total
 
 
-def leftovers(layout: Native, prefix: str, found: list[Name]) -> None:
+def leftovers(directory: Directory, settings: Settings, bury: Bury, prefix: str, found: list[Name]) -> None:
     """Remove these if they are stale by their own times too."""
-    purger = _Purger(layout, lambda: None)
+    purger = _Purger(directory, settings, bury, lambda: None)
     for name in found:
         if name.kind == STAGING:
             purger.inner(prefix + name.text, name)
@@ -65,12 +69,16 @@ def leftovers(layout: Native, prefix: str, found: list[Name]) -> None:
 
 
 class _Purger:
-    def __init__(self, layout: Native, progress: Callable[[], None]) -> None:
-        self._layout = layout
-        self._fd = layout.directory.fd
+    def __init__(
+        self, directory: Directory, settings: Settings, bury: Bury, progress: Callable[[], None]
+    ) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._bury = bury
+        self._fd = directory.fd
         self._progress = progress
-        self._now = layout.directory.clock.now()
-        self._stale = micros(layout.settings.stale)
+        self._now = directory.clock.now()
+        self._stale = micros(settings.stale)
 
     def folder(self, prefix: str) -> Purged:
         """Clean one directory and those in it."""
@@ -109,13 +117,13 @@ class _Purger:
         if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
             return Purged(new=fs.discard(path, self._fd))
         if name.kind == ACKED:
-            # NFS: a lost reply of the rename to this name is told by its presence, so it stays for a while.
+            # NFS: a lost reply of the rename to this name is recognised by its presence, so it stays for a while.
             old = name.until + self._stale < self._now
             return Purged(other=fs.discard(path, self._fd) if old else 0)
-        limit = self._layout.settings.max_attempts
-        margin = micros(self._layout.settings.margin) if name.kind == LEASED else 0
+        limit = self._settings.max_attempts
+        margin = micros(self._settings.margin) if name.kind == LEASED else 0
         if name.kind in (DELAYED, LEASED) and 0 < limit <= name.attempts and name.until + margin < self._now:
-            self._layout.bury_unclaimed(prefix, name, self._now)
+            self._bury(prefix, name, self._now)
             return Purged(buried=1)
         return Purged()
 
@@ -126,11 +134,11 @@ class _Purger:
                 return self.folder(path + "/")
             except (FileNotFoundError, NotADirectoryError, PermissionError):
                 return Purged()  # RACE: it was emptied and removed; or it is another user's
-        return Purged(new=staged.remove_staging(self._layout.directory, self._layout.settings, path))
+        return Purged(new=staged.remove_staging(self._directory, self._settings, path))
 
     def spark(self) -> Purged:
         """Give back what lost consumers pinned, and remove unfinished records of batches."""
-        directory, settings = self._layout.directory, self._layout.settings
+        directory, settings = self._directory, self._settings
         released = pins.release_stale(directory, settings)
         return Purged(
             released=released, other=staged.clean(directory, self._now / 1_000_000 - settings.stale)
@@ -182,12 +190,12 @@ class _Purger:
     def twins(self) -> None:
         """Drop the dead name of a message that is live again: a redrive by link died before its unlink."""
         twice: dict[int, str] = {}
-        for entry in inspect.entries(self._layout.directory, frozenset((DEAD,))):
+        for entry in inspect.entries(self._directory, frozenset((DEAD,))):
             facts = self._facts(entry.place)
             if entry.state == DEAD and facts is not None and facts.st_nlink > 1:
                 twice[facts.st_ino] = entry.place
         if twice:
-            for entry in inspect.entries(self._layout.directory, frozenset(states.LIVE)):
+            for entry in inspect.entries(self._directory, frozenset(states.LIVE)):
                 facts = self._facts(entry.place)
                 if facts is not None and facts.st_ino in twice:
                     fs.discard(twice[facts.st_ino], self._fd)

@@ -283,7 +283,7 @@ def _vanished(directory: Directory, staging: str) -> QueueError:
 
 
 def check_identity(identity: Identity) -> None:
-    """Refuse what cannot be an identity."""
+    """Raise SettingsError for an invalid identity."""
     if not identity.app:
         raise SettingsError(
             f"the application of a batch is a text that is not empty, not {identity.app!r:.60}"
@@ -440,7 +440,7 @@ def remove_staging(directory: Directory, settings: Settings, place: str) -> bool
 
 def _untouched(directory: Directory, settings: Settings, place: str) -> bool:
     oldest = directory.clock.now() - micros(settings.stale)
-    if names.micros_of(_id_of(place)) >= oldest:
+    if names.micros_of(_id_of(place)) >= oldest or not directory.clock.plausible:
         return False
     parts = [each.name for each in fs.listing(place, directory.fd) if each.is_dir(follow_symlinks=False)]
     times = [fs.mtime_of(each, directory.fd) for each in (place, *(f"{place}/{part}" for part in parts))]

@@ -15,20 +15,22 @@ from dirqueue.disk import ballast, fs, identity
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import BALLAST
 from dirqueue.layouts.native import Native, names, staged
-from dirqueue.layouts.native.inspect import DEPTH, FURNITURE, TEMPORARY
 from dirqueue.layouts.native.names import (
     ACKED,
     CONTAINERS,
     DEAD,
     DELAYED,
+    DEPTH,
     DONE,
     ERROR,
     ERROR_NEW,
+    FURNITURE,
     LEASED,
     NEW,
     READY,
     SLICE,
     STAGING,
+    TEMPORARY,
     Name,
 )
 from dirqueue.layouts.native.publish import SLICE_SECONDS

@@ -11,7 +11,7 @@ from support.kit import PATIENCE, drain, files, replaced
 
 from dirqueue import LeaseLost, Queue, SettingsError
 from dirqueue.disk import fs
-from dirqueue.layouts.native import layout, pins
+from dirqueue.layouts.native import claim, pins
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
 
@@ -183,7 +183,7 @@ def test_lots_of_a_lost_consumer_come_back_beside_a_backlog(queue_dir, monkeypat
 
 def test_a_waiting_consumer_gets_the_lots_of_a_lost_one(queue_dir, monkeypatch):
     """It has found nothing before, and nothing in the queue's directory changes."""
-    monkeypatch.setattr(layout, "LOST_SECONDS", 0.05)
+    monkeypatch.setattr(claim, "LOST_SECONDS", 0.05)
     queue, mine = consumer(queue_dir, timeout=0.2, margin=0.0)
     queue.put(b"1")
     pin(mine, 1)

@@ -59,8 +59,9 @@ class Untyped:
 class untyped:
     """scandir() of a filesystem that tells no types."""
 
-    def __init__(self, fd):
-        self._found = [Untyped(entry, fd) for entry in os.scandir(fd)]
+    def __init__(self, place):
+        found = os.scandir(place)
+        self._found = [Untyped(entry, place) for entry in found] if isinstance(place, int) else found
 
     def __enter__(self):
         return iter(self._found)

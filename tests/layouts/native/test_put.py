@@ -52,8 +52,12 @@ def test_a_put_with_a_lost_reply_is_recent_by_both_clocks_or_not_at_all(queue_di
     start = Start.now(directory)
     assert start.is_recent(directory, settings)
     assert not start._replace(monotonic=start.monotonic - 30).is_recent(directory, settings)
-    assert not start._replace(server=start.server - 30_000_000).is_recent(directory, settings)
-    assert not start._replace(server=start.server + 30_000_000).is_recent(directory, settings)
+    assert not start._replace(here=start.here - 30_000_000).is_recent(directory, settings)
+    assert not start._replace(here=start.here + 30_000_000).is_recent(directory, settings)
+    assert start.offset is None, "the server was not asked yet, and is not asked for a put"
+    start = Start.now(directory)
+    assert start.is_recent(directory, settings)
+    assert not start._replace(offset=start.offset - 30_000_000).is_recent(directory, settings)
 
 
 @pytest.mark.parametrize("count", [3, 20])

@@ -1,0 +1,226 @@
+"""Claiming: the next message that the cursor knows, by one rename.
+
+Layer: layouts.  Touches: claimable names; in passing, what crashes left.
+Invariant: a claim renames the exact name that was seen to one that nobody else can make, with a later end.
+Crash: the message has its old name, or is leased to a process that is gone, and comes back when the lease has run out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from dirqueue.disk import fs
+from dirqueue.disk.clock import micros
+from dirqueue.disk.directory import Directory
+from dirqueue.disk.fs import CHUNK, READ
+from dirqueue.disk.identity import ID_DIGITS, PROCESS
+from dirqueue.errors import LeaseLost, access_error
+from dirqueue.layouts.base import Claim
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.cursor import NEVER, Cursor
+from dirqueue.layouts.native.names import LEASED, Name, parse
+from dirqueue.layouts.native.settle import Settler
+from dirqueue.layouts.native.side import Side
+from dirqueue.settings import Settings
+
+#: How many snapshots one claim may use up before it says that there is nothing for it.
+LOOKS = 50
+#: Seconds between two looks for consumers of lots that are past their timeout.
+LOST_SECONDS = 30.0
+#: How often a claim that came late is renewed before it is handed over.
+RENEWALS = 3
+
+
+class Claimer:
+    """The claiming half of the native layout."""
+
+    def __init__(
+        self, directory: Directory, settings: Settings, cursor: Cursor, settler: Settler, side: Side
+    ) -> None:
+        self.directory = directory
+        self._settings = settings
+        self._cursor = cursor
+        self._settler = settler
+        self._side = side
+        #: When lost consumers are looked for next, by the monotonic clock.
+        self._lost_at = 0.0
+        # Bound once: these are looked at for every message.
+        self._lease, self._spans = float(settings.lease), _spans(settings.lease)
+
+    def claim(self, seconds: float) -> Claim | None:
+        """Take the next message for so many seconds; None if there is none."""
+        directory, cursor = self.directory, self._cursor
+        if directory.fd < 0 and not directory.find():
+            return None
+        fd, clock = directory.fd, directory.clock
+        here = time.time_ns()
+        # clock.now(), without the call
+        now = here // 1000 + clock.offset if clock.since <= here < clock.till else clock.now()
+        length, half_ns = self._spans if seconds == self._lease else _spans(seconds)
+        last_look = None
+        while True:
+            # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
+            prefix, run = cursor.row
+            if not run or time.monotonic_ns() >= cursor.expires:
+                last_look = last_look or cursor.looks + LOOKS
+                if cursor.looks > last_look or not self._look(now):
+                    return None
+                continue
+            try:
+                name = run.pop()
+            except IndexError:
+                continue
+            id, attempts, until = name, 1, now + length
+            if len(name) != ID_DIGITS:
+                seen = self._spent(prefix, name, now)
+                if seen is None:
+                    continue
+                id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
+            # new_token(), without the call
+            place = f"{prefix}{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
+            try:
+                fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
+            except OSError as error:
+                if prefix and isinstance(error, PermissionError):
+                    cursor.close(prefix)
+                    continue
+                if not self._took_anyway(error, prefix + name, place):
+                    self._cursor.missed()
+                    continue
+            try:
+                file = fs.open(place, READ, dir_fd=fd)
+                try:
+                    data = fs.read(file, CHUNK)
+                finally:
+                    fs.close(file)
+            except OSError as error:
+                self._unreadable(Claim(id, place, now, until, attempts), error)
+                continue
+            # A longer body is read when it is asked for.
+            held = Claim(id, place, now, until, attempts, data if len(data) < CHUNK else None)
+            if time.time_ns() - here < half_ns or self._refreshed(held, seconds):
+                return held
+
+    def _look(self, now: int) -> bool:
+        """Find names to try; False if there are none."""
+        try:
+            with self._cursor.lock:
+                try:
+                    found = self._cursor.fill(now)
+                except FileNotFoundError:
+                    # The whole queue was removed; there may be another one at its path by now.
+                    self._cursor.stale()
+                    found = self.directory.reopen() and self._cursor.fill(now)
+                if self._cursor.leftovers:
+                    self._tidy()
+                if self._cursor.has_pins and time.monotonic() >= self._lost_at and self._release_lost():
+                    self._cursor.stale()
+                    found = self._cursor.fill(self.directory.clock.now())
+            return found
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise access_error(self.directory.path, "list", error) from error
+
+    def _tidy(self) -> None:
+        """Remove a few leftovers that a listing came upon: cron's purge is a comfort, not a need."""
+        from dirqueue.layouts.native import purge
+
+        while self._cursor.leftovers:
+            purge.leftovers(
+                self.directory, self._settings, self.bury_unclaimed, *self._cursor.leftovers.pop()
+            )
+
+    def _release_lost(self) -> int:
+        """Give back what lost consumers pinned: purging is never needed for that."""
+        from dirqueue.layouts.native import pins
+
+        self._lost_at = time.monotonic() + LOST_SECONDS
+        return pins.release_stale(self.directory, self._settings)
+
+    def _spent(self, prefix: str, name: str, now: int) -> Name | None:
+        """Return a message that was delivered or delayed before, this delivery counted; None if it was the last."""
+        seen = parse(name)
+        if seen is None:
+            return None
+        if 0 < self._settings.max_attempts <= seen.attempts:
+            self.bury_unclaimed(prefix, seen, now)
+            return None
+        return seen._replace(attempts=min(seen.attempts + 1, names.MAX_ATTEMPTS))
+
+    def _refreshed(self, held: Claim, seconds: float) -> bool:
+        """RACE: we were stopped between the look at the clock and here, and half of the lease or more is over."""
+        try:
+            for _ in range(RENEWALS):
+                self._settler.renew(held, seconds)
+                if self.directory.clock.now() + int(seconds * 500_000) <= held.ends:
+                    break  # else stopped again
+        except LeaseLost:
+            return False  # all of it was over, and somebody has taken the message
+        return True
+
+    def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
+        """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return self.directory.mount.replies_can_be_lost and fs.exists(place, self.directory.fd)
+        try:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.directory.drop_ballast():
+                fs.move(src, place, self.directory.fd)
+                return True
+        except FileNotFoundError:
+            return False
+        except OSError as again:
+            error = again
+        raise access_error(self.directory.path, "claim from", error) from error
+
+    def _unreadable(self, held: Claim, error: OSError) -> None:
+        """Count an unreadable file as a failed delivery, so that it does not come back endlessly."""
+        if error.errno in (errno.ENOENT, errno.ESTALE):
+            return  # our lease ran out before we opened it
+        try:
+            self._set_aside(held, error)
+        except LeaseLost:
+            pass  # the same, a moment later
+
+    def _set_aside(self, held: Claim, error: OSError) -> None:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR):
+            self._settler.release(held)  # our trouble, not the message's
+            raise access_error(self.directory.path, "read from", error) from error
+        reason = f"cannot be read: {os.strerror(error.errno or 0)}"
+        try:
+            if 0 < self._settings.max_attempts <= held.attempts or error.errno == errno.ELOOP:
+                self._settler.bury(held, reason)
+            else:
+                self._settler.retry(held, self._settings.pause(held.attempts), reason)
+        except LeaseLost:
+            pass  # our lease ran out meanwhile
+
+    def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
+        """Move a message that used up its attempts without a word (its consumers died) to dead/."""
+        who = f", last held by {seen.token}" if seen.token else ""
+        held = Claim(seen.id, prefix + seen.text, 0, seen.until, seen.attempts)
+        reason = (
+            f"delivered {seen.attempts} times and never acknowledged{who}" if seen.kind == LEASED else None
+        )
+        try:
+            self._side.to_dead(held, reason, now)
+        except FileNotFoundError:
+            self._cursor.missed()
+        except PermissionError:
+            pass  # its directory or dead/ is another user's: somebody who may will do it
+        except OSError as error:
+            raise access_error(self.directory.path, "bury a message of", error) from error
+
+    def wakes_in(self) -> float | None:
+        """Return the seconds until the next known lease ends or delay is over."""
+        soonest = self._cursor.soonest
+        if soonest == NEVER or self.directory.fd < 0:
+            return None
+        return max(0.0, (soonest - self.directory.clock.now()) / 1_000_000)
+
+
+def _spans(lease: float) -> tuple[int, int]:
+    """Return a lease in microseconds, and the half of it in nanoseconds."""
+    return micros(lease), int(lease * 5e8)

@@ -1,0 +1,79 @@
+"""What tests of the native layout's error branches share."""
+
+import os
+import stat
+
+from support.checker import leftovers
+from support.kit import LONG
+
+from dirqueue import Queue
+from dirqueue.disk import mount
+from dirqueue.layouts.native import staged
+from dirqueue.layouts.native.pins import Limit, Pins
+from dirqueue.layouts.native.staged import Identity
+from dirqueue.layouts.native.supply import claimable
+
+
+def remote(queue):
+    """Treat the directory as one on a network filesystem."""
+    queue.layout.directory.make()
+    queue.layout.directory.mount = mount.Mount("nfs4")
+    return queue
+
+
+def held_names(queue):
+    """Return the names in the queue's directory that are messages."""
+    return sorted(name for name in os.listdir(queue.path) if name[0].isdigit())
+
+
+def steal(queue, other):
+    """Let somebody else have what is leased; return the new lease."""
+    (name,) = [each for each in os.listdir(queue.path) if each.count(".") == 3 and each[0].isdigit()]
+    os.rename(os.path.join(queue.path, name), os.path.join(queue.path, name.partition(".")[0]))
+    return other.get(timeout=0)
+
+
+def is_directory(fd):
+    return stat.S_ISDIR(os.fstat(fd).st_mode)
+
+
+def is_plain(fd):
+    return stat.S_ISREG(os.fstat(fd).st_mode)
+
+
+class Bench:
+    """A queue, and what writers and consumers of many messages need of it."""
+
+    def __init__(self, path, **settings):
+        self.queue = Queue(path, **{"sync": False, "margin": 0, "lease": LONG, **settings})
+        self.path = path
+        self.directory, self.settings = self.queue.layout.directory, self.queue.settings
+        self.staging = staged.begin(self.directory)
+
+    def writer(self):
+        staged.begin(self.directory, self.staging)
+        return staged.Writer(self.directory, self.settings, self.staging)
+
+    def staged(self):
+        """Return what writers have left in staging directories."""
+        return [name for each in leftovers(self.path) for name in os.listdir(each)]
+
+    def write(self, *bodies):
+        writer = self.writer()
+        writer.add(bodies)
+        return writer.finish()
+
+    def commit(self, parts, version=None):
+        identity = None if version is None else Identity("app", version)
+        return staged.commit(self.directory, self.settings, self.staging, parts, identity)
+
+    def consumer(self, timeout=LONG):
+        mine = Pins(self.directory, self.settings, "c")
+        mine.register(timeout)
+        return mine
+
+    def supply(self):
+        return claimable(self.directory, self.settings)
+
+    def pin(self, mine, lot, **limit):
+        return mine.pin(lot, self.supply(), Limit(**limit))
