@@ -74,4 +74,4 @@ def test_a_campaign_runs_from_the_command_line(tmp_path):
     assert "0 violations" in done.stdout
     refused = subprocess.run([*script, "--only", "nonsense"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "there is no campaign 'nonsense': give some of interleavings, model, kills" in refused.stderr
+    assert "unknown campaign 'nonsense'; choose from interleavings, model, kills" in refused.stderr
