@@ -1,4 +1,4 @@
-"""Run the `dirqueue` command as users do: in a separate process."""
+"""The `dirqueue` command as people run it: a process of its own."""
 
 import os
 import subprocess
@@ -8,13 +8,13 @@ COMMAND = [sys.executable, "-m", "dirqueue"]
 
 
 def clean_env(**more):
-    """Return an environment without the variables that change how the command behaves."""
+    """Return an environment without what would change the command's ways."""
     dropped = ("DIRQUEUE_DIR", "NO_COLOR", "NOTIFY_SOCKET", "DIRQUEUE_WEB_TOKEN")
     return {name: value for name, value in os.environ.items() if name not in dropped} | more
 
 
 def dq(*words, cwd, input=b"", timeout=60, **env):
-    """Run one command and wait for it."""
+    """Run one command to its end."""
     return subprocess.run(
         [*COMMAND, *map(str, words)],
         cwd=cwd,
@@ -27,10 +27,10 @@ def dq(*words, cwd, input=b"", timeout=60, **env):
 
 
 def start(*words, cwd, **env):
-    """Start one command; its output goes to the file `said` in `cwd`."""
+    """Start one command; what it says goes to the file `said` in `cwd`."""
     with open(os.path.join(cwd, "said"), "wb") as said:
         return subprocess.Popen(
-            # If a shell runs the tests in the background, SIGINT is ignored, and children inherit that.
+            # A shell that runs the tests in the background has Ctrl-C ignored, and that is inherited.
             ["env", "--default-signal=INT", *COMMAND, *map(str, words)],
             cwd=cwd,
             stdin=subprocess.DEVNULL,
