@@ -24,7 +24,7 @@ GIVE_UP = 120.0
 
 
 def work(path: str, log: str) -> None:
-    """Be one worker: take, work, note that it was done, acknowledge."""
+    """Run one worker: get a message, do the work, log its id, acknowledge."""
     queue = Queue(path, lease=LEASE, margin=0.1)
     with open(log, "a", buffering=1, encoding="ascii") as done:
         for lease in queue.consume(timeout=LEASE * 2):
@@ -34,20 +34,22 @@ def work(path: str, log: str) -> None:
 
 
 def main() -> int:
-    """Put, start, kill, wait, count."""
+    """Parse the command line, then run the demo or one of its workers."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=MESSAGES)
+    parser.add_argument(
+        "--messages", type=int, default=MESSAGES, help="number of messages (default %(default)s)"
+    )
     parser.add_argument("--worker", nargs=2, metavar=("QUEUE", "LOG"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(*options.worker)
         return 0
     with tempfile.TemporaryDirectory(prefix="dirqueue-demo-") as directory:
-        return show(Path(directory), options.messages)
+        return demonstrate(Path(directory), options.messages)
 
 
-def show(directory: Path, messages: int) -> int:
-    """Run the demo in a directory."""
+def demonstrate(directory: Path, messages: int) -> int:
+    """Put messages, start workers, kill one, wait for the rest; return the exit status."""
     queue = Queue(directory / "queue", margin=0.1)
     print(f"put {messages} messages into {queue.path}")
     put = {queue.put(f"job {number}") for number in range(messages)}
@@ -60,7 +62,7 @@ def show(directory: Path, messages: int) -> int:
         for worker in workers:
             worker.kill()
             worker.wait()
-    return prove(directory, queue, put)
+    return verify(directory, queue, put)
 
 
 def start(queue: Queue[bytes], log: Path) -> subprocess.Popen[bytes]:
@@ -85,7 +87,7 @@ def kill_one(queue: Queue[bytes], worker: subprocess.Popen[bytes], messages: int
 
 
 def watch(queue: Queue[bytes], messages: int) -> None:
-    """Show the progress until everything is done."""
+    """Show the progress until the queue is empty."""
     deadline = time.monotonic() + GIVE_UP
     while show_progress(queue, messages).total and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -93,7 +95,7 @@ def watch(queue: Queue[bytes], messages: int) -> None:
 
 
 def show_progress(queue: Queue[bytes], messages: int, end: str = "") -> Stats:
-    """Print one line about the queue: on a terminal in place, elsewhere only when it is final."""
+    """Print the progress in one line: updated in place on a terminal, elsewhere only once at the end."""
     stats = queue.stats()
     done = messages - stats.total
     if end or sys.stdout.isatty():
@@ -103,17 +105,19 @@ def show_progress(queue: Queue[bytes], messages: int, end: str = "") -> Stats:
     return stats
 
 
-def prove(directory: Path, queue: Queue[bytes], put: set[str]) -> int:
-    """Compare what was put with what the workers say they did."""
+def verify(directory: Path, queue: Queue[bytes], put: set[str]) -> int:
+    """Compare the messages that were put with those that the workers logged; return the exit status."""
     done = [
         line for log in directory.glob("worker-*.log") for line in log.read_text(encoding="ascii").split()
     ]
     lost, unknown, left = put - set(done), set(done) - put, queue.stats()
     twice = len(done) - len(set(done))
     print(
-        f"put {len(put)}, done {len(set(done))}, lost {len(lost)}, from nowhere {len(unknown)}, left {left.total}"
+        f"put {len(put)}, done {len(set(done))}, lost {len(lost)}, unknown {len(unknown)}, left {left.total}"
     )
-    print(f"worked on twice: {twice} (a killed worker's message is delivered again; it is acknowledged once)")
+    print(
+        f"processed twice: {twice} (the message of a killed worker is delivered again, and acknowledged once)"
+    )
     good = not lost and not unknown and not left.total and not left.dead
     print("nothing was lost" if good else "SOMETHING IS WRONG")
     return 0 if good else 1

@@ -1,9 +1,9 @@
-"""The large runs of the fault laboratory: prints figures and refreshes docs/reliability.md. `make campaign`.
+"""Run the large fault campaigns, print their figures and update docs/reliability.md: `make campaign`.
 
 python scripts/campaign.py [--scale 0.1] [--only kills,errors,...] [--no-page]
 
-Each campaign that ends is written down in docs/reliability.json, and the table of the page is made from all of them: so
-they can be run one by one, and at the same time.
+The figures of each finished campaign are stored in docs/reliability.json, and the table of the page is generated from that
+file. So campaigns can be run one by one or in parallel.
 """
 
 import argparse
@@ -32,12 +32,12 @@ from lab.forge import ERRORS  # noqa: E402
 from lab.stories import COMMON, LAYOUTS  # noqa: E402
 from support import capabilities  # noqa: E402
 
-#: How many, what else there is to say, and what went wrong.
+#: The count, a detail for the table, and the violations.
 Result = tuple[int, str, list[str]]
 
 
 class Progress:
-    """One live line: it changes on a terminal, and is written every half minute elsewhere."""
+    """Shows the progress: one line updated in place on a terminal, one line every half minute elsewhere."""
 
     def __init__(self, name: str) -> None:
         self._name, self._began, self._next = name, time.monotonic(), 0.0
@@ -61,7 +61,7 @@ def interleavings(scale: float, _place: Path, _progress: Progress) -> Result:
 
 
 def _ways(scale: float) -> Iterator[dict[str, Any]]:
-    """Yield the settings that every story runs with: 20,000 kill points at scale 1."""
+    """Yield the settings of the kill campaign; at scale 1 they give 20,000 kill points."""
     every: list[dict[str, Any]] = [{"layout": layout} for layout in LAYOUTS]
     every += [{"layout": layout, "sync": False} for layout in LAYOUTS]
     every += [{"layout": "native", "keep_done": True}, {"layout": "native", "priorities": True}]
@@ -91,7 +91,7 @@ def kills(scale: float, place: Path, progress: Progress) -> Result:
 def errors(scale: float, place: Path, progress: Progress) -> Result:
     """Every system call of every story fails with every errno."""
     points, wrong = 0, []
-    # A conversion from another layout makes the calls of that layout's get and ack, and of native's put.
+    # Converting from another layout makes only calls of its get and ack and of native's put.
     but_convert = [name for name in COMMON if name != "convert"]
     codes = ERRORS[: max(1, round(len(ERRORS) * scale))]
     for layout in LAYOUTS:
@@ -110,13 +110,13 @@ def errors(scale: float, place: Path, progress: Progress) -> Result:
 
 
 def power_loss(scale: float, place: Path, progress: Progress) -> Result:
-    """Images of mounted filesystems after every call."""
+    """Disk images of mounted filesystems, taken after every call."""
     taken, wrong, tally = 0, [], {}
     wanted = {"ext4": 10_000 * scale, "xfs": 3_500 * scale, "btrfs": 3_500 * scale}
     for kind, count in wanted.items():
         number = 0
         while capabilities.has(kind) and tally.get(kind, 0) < count:
-            # Every fourth album is of another layout.
+            # Every fourth series of images uses another layout.
             layout = LAYOUTS[1 + number // 4 % 3] if number % 4 == 3 else "native"
             folder = place / f"{kind}{number}"
             folder.mkdir(parents=True)
@@ -193,7 +193,7 @@ def real_nfs(scale: float, _place: Path, progress: Progress) -> Result:
 
 
 def killer(scale: float, place: Path, progress: Progress) -> Result:
-    """A soak: producers, consumers, a purger and SIGKILL every 0.1 to 0.5 s."""
+    """A soak: producers, consumers, a purger, and a SIGKILL every 0.1 to 0.5 s."""
     account = soak.run(
         place / "soak",
         600 * scale,
@@ -206,18 +206,22 @@ def killer(scale: float, place: Path, progress: Progress) -> Result:
 
 
 def fuzzing(scale: float, place: Path, progress: Progress) -> Result:
-    """Names that are almost right, and a directory with every kind of foreign entry."""
+    """Names that are almost valid, and a directory with every kind of foreign entry."""
     count, accepted, wrong = int(2_000_000 * scale), 0, []
     for seed in range(max(1, count // 100_000)):
         some, bad = hostile.fuzz(100_000, seed)
         accepted, wrong = accepted + some, wrong + bad
         progress(seed * 100_000, count, len(wrong))
     tests, detail, bad = _tests("test_hostile", place)
-    return max(1, count // 100_000) * 100_000, f"{accepted:,} were ours; {tests} tests, {detail}", wrong + bad
+    return (
+        max(1, count // 100_000) * 100_000,
+        f"{accepted:,} were valid; {tests} tests, {detail}",
+        wrong + bad,
+    )
 
 
 def _tests(name: str, place: Path) -> Result:
-    """Run a test file as it is: what cannot be made larger by a number."""
+    """Run a test file unchanged, for campaigns that do not scale."""
     place.mkdir(parents=True, exist_ok=True)
     report = place / "report.xml"
     command = [
@@ -246,7 +250,7 @@ def _tests(name: str, place: Path) -> Result:
 
 
 def cells(name: str, what: str) -> Callable[[float, Path, Progress], Result]:
-    """Return a campaign that is a test file: one cell a test."""
+    """Return a campaign that runs a test file; each test is one cell."""
 
     def run(_scale: float, place: Path, _progress: Progress) -> Result:
         count, detail, wrong = _tests(name, place)
@@ -286,11 +290,18 @@ CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--scale", type=float, default=1.0, help="1 takes about an hour")
-    parser.add_argument("--only", default="", help=f"some of {','.join(CAMPAIGNS)}")
-    parser.add_argument("--no-page", action="store_true", help="print only")
     parser.add_argument(
-        "--table", action="store_true", help="make the page anew from what is written down, run nothing"
+        "--scale",
+        type=float,
+        default=1.0,
+        help="size of the campaigns; 1 takes about an hour (default %(default)g)",
+    )
+    parser.add_argument(
+        "--only", default="", help=f"comma-separated names, from {','.join(CAMPAIGNS)} (default: all)"
+    )
+    parser.add_argument("--no-page", action="store_true", help="print the figures, do not update the page")
+    parser.add_argument(
+        "--table", action="store_true", help="generate the page from the stored figures, run nothing"
     )
     options = parser.parse_args()
     if options.table:
@@ -298,7 +309,7 @@ def main() -> int:
         return 0
     chosen = options.only.split(",") if options.only else list(CAMPAIGNS)
     if unknown := [name for name in chosen if name not in CAMPAIGNS]:
-        parser.error(f"there is no campaign {unknown[0]!r}: give some of {', '.join(CAMPAIGNS)}")
+        parser.error(f"unknown campaign {unknown[0]!r}; choose from {', '.join(CAMPAIGNS)}")
     roomy = "/dev/shm" if os.path.isdir("/dev/shm") else None
     place = Path(tempfile.mkdtemp(prefix="dirqueue-campaign-", dir=roomy))
     failed = False
@@ -339,8 +350,8 @@ def run(name: str, scale: float, place: Path, *, page: bool) -> bool:
 
 
 def write_down(news: dict[str, dict[str, Any]]) -> None:
-    """Add figures to the record, and write the table of the page from all that is in it."""
-    with FileLock(Path(tempfile.gettempdir()) / "dirqueue-campaign.lock"):  # several may run at a time
+    """Store new figures, and generate the table of the page from all stored figures."""
+    with FileLock(Path(tempfile.gettempdir()) / "dirqueue-campaign.lock"):  # campaigns may run in parallel
         book = json.loads(BOOK.read_text()) if BOOK.exists() else {}
         book |= news
         BOOK.write_text(json.dumps({each: book[each] for each in CAMPAIGNS if each in book}, indent=1) + "\n")

@@ -1,9 +1,9 @@
-"""Plant known bugs one by one and see whether the tests notice: `make mutants`.
+"""Plant known bugs one by one and check that the tests notice them: `make mutants`.
 
-Each tests/mutants/NAME.patch begins with what it breaks, then `tests:` names the tests that must notice. The patch goes
-into a copy of the tree and the tests must fail there, by a test and not by an error of pytest; in a copy without it
-the same tests must pass. The place of a change is found by its lines, not by their numbers, and has to be the only one:
-a patch that fits nowhere, or in two places, is a failure too.
+The first line of tests/mutants/NAME.patch says what the bug breaks; `tests:` names the tests that must notice it. The
+patch is applied to a copy of the tree, where one of these tests must fail (an error of pytest does not count); in a copy
+without the patch they must pass. A change is located by the text of its lines, not by line numbers: a patch that fits
+nowhere, or in two places, is a failure too.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 PATCHES = ROOT / "tests/mutants"
 PAGE = ROOT / "docs/mutants.md"
-#: What the tests need beside themselves.
+#: What is copied: the package, the tests and their configuration.
 COPIED = ("dirqueue", "tests", "pyproject.toml")
 #: Longer than any list of tests takes on a slow machine.
 SECONDS = 1800
@@ -34,7 +34,7 @@ Hunk = list[str]
 
 
 class Broken(Exception):
-    """The patch does not fit the code any more."""
+    """The patch no longer fits the code."""
 
 
 class Mutant(NamedTuple):
@@ -43,14 +43,14 @@ class Mutant(NamedTuple):
     name: str
     what: str
     tests: tuple[str, ...]
-    #: Whether CI runs it: seconds, and nothing but Python.
+    #: Whether CI runs it: its tests take seconds and need only Python.
     quick: bool
     #: File -> the changes in it.
     changes: dict[str, list[Hunk]]
 
 
 def read(path: Path) -> Mutant:
-    """Return what a patch says."""
+    """Parse a patch file."""
     lines = path.read_text().splitlines()
     head = {}
     changes: dict[str, list[Hunk]] = {}
@@ -70,7 +70,7 @@ def read(path: Path) -> Mutant:
 
 
 def mutants(names: tuple[str, ...] = ()) -> list[Mutant]:
-    """Return the planted bugs, or those of that name."""
+    """Return all planted bugs, or only those with these names."""
     found = [read(path) for path in sorted(PATCHES.glob("*.patch"))]
     if unknown := set(names) - {each.name for each in found}:
         raise SystemExit(f"no such bug: {', '.join(sorted(unknown))}")
@@ -78,7 +78,7 @@ def mutants(names: tuple[str, ...] = ()) -> list[Mutant]:
 
 
 def mutate(text: str, hunk: Hunk) -> str:
-    """Return the text with one change made; with less context around it if the code has moved on."""
+    """Return the text with one change applied, with less context if the lines around it have changed."""
     lines = text.split("\n")
     first = next(n for n, line in enumerate(hunk) if line[0] in "-+")
     last = len(hunk) - next(n for n, line in enumerate(reversed(hunk)) if line[0] in "-+")
@@ -88,7 +88,7 @@ def mutate(text: str, hunk: Hunk) -> str:
     for above, below in cuts:
         part = hunk[above : len(hunk) - below]
         old = [line[1:] for line in part if line[0] in "- "]
-        # One line alone may fit where nobody meant it to.
+        # A single line may match in the wrong place.
         if len(old) < 2 or not any(line[0] == " " and line.strip() for line in part):
             continue
         places = [n for n in range(len(lines) - len(old) + 1) if lines[n : n + len(old)] == old]
@@ -101,7 +101,7 @@ def mutate(text: str, hunk: Hunk) -> str:
 
 
 def mutated(mutant: Mutant, tree: Path = ROOT) -> dict[str, str]:
-    """Return the files of a tree as the bug makes them; Broken if it does not fit, or leaves no Python."""
+    """Return the changed files of a tree. Raise Broken if the patch does not fit or the result is not valid Python."""
     texts = {}
     for file, hunks in mutant.changes.items():
         try:
@@ -143,7 +143,7 @@ def copy() -> Iterator[Path]:
 class Verdict(NamedTuple):
     """The result of a run of tests."""
 
-    #: passed, failed, or what else became of it.
+    #: passed, failed, skipped, hung, or "exit N" for an error of pytest.
     how: str
     #: The first test that failed, or the end of the output.
     why: str = ""
@@ -177,7 +177,7 @@ def run(tests: tuple[str, ...], place: Path) -> Verdict:
     if done.returncode == 1 and (failed := re.search(r"^FAILED (\S+)", done.stdout, re.MULTILINE)):
         return Verdict("failed", failed[1])
     if done.returncode == 0:
-        # A test that was skipped noticed nothing.
+        # If every test was skipped, none can have noticed.
         return Verdict("passed" if " passed" in done.stdout else "skipped", done.stdout[-300:])
     return Verdict(f"exit {done.returncode}", done.stdout[-2000:] + done.stderr[-2000:])
 
@@ -198,7 +198,7 @@ def baseline(tests: tuple[str, ...]) -> Verdict:
 
 
 def judge(mutant: Mutant) -> tuple[str, str]:
-    """Return "yes" if the bug was noticed, else what happened instead; and the test that noticed it."""
+    """Return "yes" if the bug was noticed, else what happened instead; and the failed test or the output."""
     sound = baseline(mutant.tests)
     if sound.how != "passed":
         return f"{sound.how} without it", sound.why
@@ -214,19 +214,19 @@ def judge(mutant: Mutant) -> tuple[str, str]:
 
 
 def page(found: list[Mutant]) -> str:
-    """Return the page of the documentation, for bugs that were all noticed."""
+    """Return docs/mutants.md; every bug must have been noticed."""
     rows = [
         f"| {each.name} | {each.what} | {', '.join(f'`{file}`' for file in each.changes)} | {tests_in(each)} |"
         for each in found
     ]
     return "\n".join(
         [
-            "# Does the suite bite?",
+            "# Planted bugs",
             "",
-            "Written by `make mutants`; edit `tests/mutants/` instead.",
+            "Generated by `make mutants`; edit `tests/mutants/` instead.",
             "",
-            "A test that cannot fail proves nothing. So known bugs, the ones that such queues have had, are planted one by",
-            "one in a copy of the tree, and the tests named beside each must fail there, while without it they pass.",
+            "A test that cannot fail proves nothing. Bugs that queues like this one have had are therefore planted one by one",
+            "in a copy of the tree. The tests named beside each bug must fail there, and pass without it.",
             "",
             f"{len(found)} bugs planted, {len(found)} noticed.",
             "",
@@ -244,14 +244,19 @@ def tests_in(mutant: Mutant) -> str:
 
 
 def main() -> int:
-    """Try them all, or some; print the table."""
+    """Try all bugs, or the named ones, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="only these bugs")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="so many at once")
+    parser.add_argument("names", nargs="*", help="try only these bugs (default: all)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=min(2, os.cpu_count() or 1),
+        help="how many to try at once (default %(default)s)",
+    )
     options = parser.parse_args()
     found = mutants(tuple(options.names))
     width = max(len(each.name) for each in found)
-    print(f"{'planted bug':{width}} {'noticed':>8} {'seconds':>8}  what; by which test")
+    print(f"{'planted bug':{width}} {'noticed':>8} {'seconds':>8}  what it does; noticed by")
     survivors = []
 
     def timed(mutant: Mutant) -> tuple[Mutant, str, str, float]:

@@ -1,7 +1,7 @@
-"""Print the quickest Python of this version on this machine: how it was built makes a tenth of a difference.
+"""Print the path of the fastest Python of this version on this machine.
 
-What is measured against C should not measure an interpreter that was built without its optimisations, where there is
-another one. `make bench` asks this; with one Python on the machine the answer is that one.
+Builds of one version differ by about a tenth, and a comparison with C should not use the slower one. `make bench` runs
+this script; if there is only one Python, it prints that one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-#: Calls, attributes and arithmetic, as between two system calls; only of a Python that can make a virtualenv.
+#: Calls, attributes and arithmetic, as between two system calls. The imports exclude a Python without venv.
 LOOP = """
 import ensurepip, time, venv
 class Thing:
@@ -26,13 +26,13 @@ print(min(run() for _ in range(5)))
 
 
 def seconds(python: str) -> float:
-    """Return the CPU seconds of the loop; infinity if this Python cannot be used."""
+    """Return the CPU seconds of the loop; infinity if this Python is unusable."""
     done = subprocess.run([python, "-c", LOOP], check=False, capture_output=True, text=True)
     return float(done.stdout) if done.returncode == 0 else float("inf")
 
 
 def main() -> None:
-    """Measure the Python that runs this first, so that it is chosen when all are alike."""
+    """Print the fastest; the running Python is measured first, so that it wins a tie."""
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     others = [f"{where}/{name}" for where in ("/usr/bin", "/usr/local/bin")]
     print(min([sys.executable, *filter(os.path.exists, others)], key=seconds))

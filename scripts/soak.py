@@ -1,9 +1,9 @@
-"""Hours of producers, consumers, a purger and a killer: `make soak HOURS=8`.
+"""Run producers, consumers, a purger and a killer for hours: `make soak HOURS=8`.
 
 python scripts/soak.py [--hours 8 | --seconds 60] [--sync] [PATH ...]
 
-Without a path: a queue of each layout, and two that are shared with the real dirq 1.8. With paths: one native queue, whose
-directory several hosts have mounted at these paths. Every ten minutes everything is counted, then a new round begins.
+Without a path, it uses one queue of each layout and two queues shared with the real dirq 1.8. With paths, it uses one
+native queue whose directory is mounted at each of them. Every ten minutes all messages are counted and a new round begins.
 """
 
 import argparse
@@ -18,17 +18,19 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from lab import soak  # noqa: E402
 
-#: Seconds between two accounts: what is remembered stays small.
+#: Seconds of one round: a bound on the logs that are kept in memory.
 ROUND = 600.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--hours", type=float, default=1.0)
-    parser.add_argument("--seconds", type=float, help="instead of hours")
-    parser.add_argument("--sync", action="store_true", help="with fsync, as by default in the library")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("paths", nargs="*", help="one queue directory, as one or several hosts see it")
+    parser.add_argument("--hours", type=float, default=1.0, help="how long to run (default %(default)g)")
+    parser.add_argument("--seconds", type=float, help="how long to run, in seconds instead of hours")
+    parser.add_argument(
+        "--sync", action="store_true", help="use sync=True, the default of the library (default: sync=False)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first round (default %(default)s)")
+    parser.add_argument("paths", nargs="*", help="paths of one queue directory, one per mount")
     options = parser.parse_args()
     total, left, number = soak.Account(), options.seconds or options.hours * 3600, options.seed
     while left > 0:
@@ -48,7 +50,7 @@ def main() -> int:
 
 
 class Line:
-    """The live progress: one line that changes on a terminal, one line a minute elsewhere."""
+    """Shows the progress: one line updated in place on a terminal, one line a minute elsewhere."""
 
     def __init__(self, before: soak.Account) -> None:
         self._before, self._next = before, 0.0

@@ -1,4 +1,4 @@
-"""What every test shares: a place on tmpfs, Hypothesis profiles, and honest skips."""
+"""Shared by all tests: a temporary directory on tmpfs, Hypothesis profiles, and skips with reasons."""
 
 import os
 import re
@@ -28,7 +28,7 @@ _scratch = pytest.StashKey[str]()
 
 
 def _shm_is_usable() -> bool:
-    """Tell whether there is a writable tmpfs with room, on which programs may be run."""
+    """Return whether there is a writable tmpfs with enough room and without noexec."""
     try:
         stat = os.statvfs(_SHM)
     except OSError:
@@ -39,9 +39,9 @@ def _shm_is_usable() -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Put temporary files on tmpfs unless the caller chose a place; xdist's workers inherit it."""
+    """Put temporary files on tmpfs unless the caller chose a directory; xdist workers inherit it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test starts.
+        # A shell starts background jobs with SIGINT ignored, and every program started by a test would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     chosen = config.option.basetemp or "TMPDIR" in os.environ or hasattr(config, "workerinput")
     if chosen or not _shm_is_usable():
@@ -63,7 +63,7 @@ def pytest_unconfigure(config):
 
 @pytest.fixture(autouse=True)
 def _umask():
-    """The real dirq leaves the umask changed, and what another test makes would have the wrong mode."""
+    """Restore the umask: the real dirq changes it, and later tests would create files with wrong modes."""
     before = os.umask(0o022)
     os.umask(before)
     yield
@@ -85,12 +85,12 @@ def require(*names):
 
 @pytest.fixture(name="require")
 def _require():
-    """Give tests that learn only at run time what they need a way to say so."""
+    """Give `require` to tests that know only at run time what they need."""
     return require
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say in one line which capabilities were missing, and how many tests that cost."""
+    """Report the missing capabilities and the number of tests skipped for each."""
     lost = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
@@ -103,5 +103,5 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def queue_dir(tmp_path: Path) -> Path:
-    """Return a path where no queue is yet."""
+    """Return a path where no queue exists yet."""
     return tmp_path / "queue"

@@ -1,1 +1,1 @@
-"""The filesystem as the rest of the package sees it: nothing else touches a disk."""
+"""The filesystem as the rest of the package sees it; no other package accesses a disk."""

@@ -1,7 +1,7 @@
-"""Reserved space, given up when a claim meets a full disk: even a rename may need room.
+"""Reserved space that is freed when a claim fails on a full disk: even a rename may need room.
 
 Layer: disk.  Touches: `.ballast` in the queue, or in a queue beside it.
-Queues in one directory share: two of them keep a reserve, and whoever needs it drops one of those.
+Queues in one directory share it: two of them keep a reserve, and any of them may drop one of these.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dirqueue.disk import fs
 from dirqueue.disk.mount import Mount
 
 NAME = ".ballast"
-#: How many of the queues in one directory keep a reserve, and how many entries are looked at to find them.
+#: How many queues in one directory keep a reserve, and how many entries are read to find them.
 ENOUGH = 2
 LOOK_AT = 64
 
 
 class Ballasted(Protocol):
-    """What is needed of a queue's directory."""
+    """The attributes of a directory that are used here."""
 
     path: str
     fd: int
@@ -30,7 +30,7 @@ class Ballasted(Protocol):
 
 
 def keep(directory: Ballasted) -> None:
-    """Reserve the space, unless enough queues beside this one do. No room, or no right, is no error."""
+    """Reserve the space, unless enough queues beside this one do. No room or no permission is no error."""
     size = directory.mount.ballast
     if not size or kept(directory):
         return
@@ -52,11 +52,11 @@ def kept(directory: Ballasted) -> bool:
 
 
 def drop(directory: Ballasted) -> bool:
-    """Give a reserve up, ours first; return whether there was one."""
+    """Free a reserve, that of this queue first; return whether there was one."""
     if not fs.discard(NAME, directory.fd) and not any(fs.discard(each, -1) for each in _beside(directory)):
         return False
     try:
-        fs.syncfs(directory.fd)  # btrfs gives freed space away only after it has committed
+        fs.syncfs(directory.fd)  # btrfs reuses freed space only after a commit
     except (OSError, NotImplementedError):
         pass
     return True

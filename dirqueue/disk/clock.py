@@ -1,8 +1,8 @@
-"""The file server's clock: the one that all hosts sharing a directory agree on.
+"""The clock of the file server, which all hosts that share a directory agree on.
 
 Layer: disk.
-A lease is judged by server time, so that a host whose clock is wrong neither takes live leases nor lets dead ones
-lie. The server's time is the mtime it gives a file; the difference to our clock is kept and refreshed.
+Leases are judged by server time, so that a host with a wrong clock neither claims live leases nor ignores expired
+ones. Server time is the mtime that the server gives a file; its difference to the local clock is cached and refreshed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Protocol
 from dirqueue.disk import fs, identity
 from dirqueue.errors import QueueError
 
-#: For how long a measured difference is trusted.
+#: How long a measured difference is trusted.
 TRUST_NS = 60 * 10**9
 #: A difference below this is the granularity of file times, not a wrong clock.
 NOISE = 0.05
-#: A probe slower than this says little about the moment; it is repeated, then taken as it is.
+#: A probe slower than this is imprecise; it is repeated, and finally accepted.
 SLOW = 0.5
 #: Nothing is removed because of its age where the clocks differ by more than two days.
 PLAUSIBLE = 2 * 86400 * 1_000_000
 
 
 class Located(Protocol):
-    """What a clock needs of its directory."""
+    """The attributes of a directory that a clock uses."""
 
     path: str
     fd: int
@@ -35,18 +35,18 @@ class Clock:
     """Time as the filesystem of one directory gives it, in microseconds since the epoch."""
 
     def __init__(self, directory: Located) -> None:
-        # Weak: the directory owns its clock, and its descriptor must go when the directory does.
+        # Weak: the directory owns its clock, and its descriptor must be closed together with it.
         self._directory = weakref.proxy(directory)
-        #: Microseconds that the server is ahead of us.
+        #: Microseconds that the server is ahead of the local clock.
         self.offset = 0
-        #: From when until when that is trusted, in nanoseconds of our own clock.
+        #: The period in which that is trusted, in nanoseconds of the local clock.
         self.since = self.till = 0
 
     def now(self) -> int:
         """Return the server's time in microseconds.
 
         Raises:
-            QueueError: the clock shows a time before 2001, so that no name could be read again.
+            QueueError: the clock shows a time before 2001, which names cannot express.
         """
         here = time.time_ns()
         if not self.since <= here < self.till:  # also when our clock was set back
@@ -58,12 +58,12 @@ class Clock:
     def plausible(self) -> bool:
         """Whether the clocks agree well enough to remove something because of its age.
 
-        A server whose clock is far off may have been set while files were being written: all of them look old.
+        If the clock of a server is far off, it may have been set while files were being written: all of them look old.
         """
         return abs(self.offset) <= PLAUSIBLE
 
     def _measure(self) -> None:
-        """Compare the clocks. For a directory that we cannot write to, our own clock has to do."""
+        """Compare the clocks. If the directory is not writable, the local clock is used."""
         since = time.time_ns()
         offset = self._compare()
         if since // 1000 + offset < identity.MIN_TIME:
@@ -71,18 +71,18 @@ class Clock:
         self.offset, self.since, self.till = offset, since, since + TRUST_NS
 
     def _compare(self) -> int:
-        """Return the microseconds that the server is ahead of us."""
+        """Return the microseconds that the server is ahead of the local clock."""
         for _ in range(3):
             before = time.time()
             try:
                 there = self._touch()
             except OSError:
-                # Full, read-only or no permission: the call that follows reports it better.
+                # Full, read-only or no permission: the next call reports it with more context.
                 return self.offset
             after = time.time()
             if 0 <= after - before < SLOW:
                 break
-        # File times are those of the last tick: a server that agrees with us shows up to a tick less.
+        # File times are those of the last tick: they lag by up to a tick even if the clocks agree.
         difference = there - before if there < before else max(0.0, there - after)
         return 0 if abs(difference) < NOISE else int(difference * 1_000_000)
 
@@ -101,7 +101,7 @@ class Clock:
         dir_fd = self._directory.fd
         fd = fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=dir_fd)
         try:
-            # utime(None) asks the server for its own time; creation may be stamped by the client (NFS: delegations).
+            # utime(None) sets the time of the server; at creation the client may set its own (NFS: delegations).
             fs.utime(fd)
             return fs.fstat(fd).st_mtime
         finally:
@@ -112,13 +112,13 @@ class Clock:
 
 
 class OwnClock(Clock):
-    """Our own clock, for directories in which nothing of ours may lie; corrected by the times of peers' files."""
+    """The local clock, for directories in which no probe may be created; corrected by the times of peers' files."""
 
     def _compare(self) -> int:
         return self.offset
 
     def learn(self, mtime_ns: int) -> None:
-        """Take note of the time that the server gave a file just now."""
+        """Correct the clock by the time that the server has just given a file."""
         difference = mtime_ns // 1000 - time.time_ns() // 1000
         if mtime_ns // 1000 >= identity.MIN_TIME:
             self.offset = 0 if abs(difference) < micros(NOISE) else difference

@@ -1,7 +1,7 @@
 """The directory of a queue, open: its descriptor, its mount, its clock.
 
 Layer: disk.
-Everything is done relative to the descriptor, so a queue that is renamed while in use stays the same queue.
+All calls are relative to the descriptor, so a queue that is renamed while in use stays the same queue.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ BALLAST = ballast.NAME
 
 
 class Descriptor(int):
-    """An open directory's number; closed when the last one who uses it lets go of it.
+    """The descriptor of an open directory; closed when its last reference goes.
 
-    RACE: a number that is closed while another thread is about to use it may by then be another file's.
+    RACE: if it were closed while another thread is about to use it, its number could belong to another file by then.
     """
 
     __slots__ = ()
@@ -29,23 +29,23 @@ class Descriptor(int):
     def __del__(self) -> None:
         try:
             fs.close(self)
-        except BaseException:  # noqa: BLE001, S110 - nobody is left to report it to; at exit even `fs` may be gone
+        except BaseException:  # noqa: BLE001, S110 - there is no caller to report to; at exit even `fs` may be gone
             pass
 
 
 class Directory:
-    """An open queue directory; made when first written to."""
+    """An open queue directory; it is made by the first write."""
 
-    #: The descriptor; -1 while there is no directory. After close() the next look at it opens the path again.
+    #: The descriptor; -1 while there is no directory. After close() the next access opens the path again.
     fd: int
 
     def __init__(self, path: str, *, create: bool = True) -> None:
-        # Absolute, so that it stays the same queue when the process changes its directory.
+        # Absolute, so that it stays the same queue when the process changes its working directory.
         self.path = os.path.abspath(path)
         self.create = create
-        #: Whether the format is a peer's: then nothing may lie in the directory but its own names.
+        #: Whether the format is that of a peer: then the directory may contain only names of that format.
         self.foreign = False
-        #: The umask for the directory and what is missing above it; that of the process if None.
+        #: The umask for the directory and its missing parents; that of the process if None.
         self.umask: int | None = None
         self.mount: mount.Mount
         self.clock: Clock
@@ -65,11 +65,11 @@ class Directory:
         return self._open()
 
     def find(self) -> bool:
-        """Open the directory if it is there; return whether it is."""
+        """Open the directory if it exists; return whether it does."""
         return "fd" in self.__dict__ or self._open() >= 0
 
     def _open(self) -> int:
-        """Return the descriptor, -1 if there is no directory. RACE: another thread may close it at once."""
+        """Return the descriptor, or -1 if there is no directory. RACE: another thread may close it at once."""
         with self._lock:
             descriptor: int | None = self.__dict__.get("fd")
             if descriptor is not None:
@@ -90,25 +90,25 @@ class Directory:
             return descriptor
 
     def lend(self) -> None:
-        """Keep no file of ours in here from now on."""
+        """Treat the directory as that of a peer from now on: create no files but messages."""
         self.foreign = True
         self.clock = OwnClock(self)
 
     def need(self) -> None:
-        """Open the directory; QueueNotFound if it is not there."""
+        """Open the directory; QueueNotFound if it does not exist."""
         if not self.find():
             raise not_found(self.path)
 
     def make(self) -> None:
-        """Open the directory, made first if it is missing and may be made."""
+        """Open the directory; make it if it is missing and `create` allows that."""
         if not self.find():
             self.remake()
 
     def reopen(self) -> bool:
-        """Turn to the directory that is at the path now; False if there is none.
+        """Switch to the directory that is at the path now; return False if there is none.
 
-        RACE: other threads are using the descriptor, so it is never closed here: its number changes what it
-        means in one step.
+        RACE: other threads are using the descriptor, so it is not closed: dup2 makes it refer to the new directory in
+        one step.
         """
         if "fd" not in self.__dict__:
             return self.find()
@@ -124,7 +124,7 @@ class Directory:
         return True
 
     def remake(self) -> None:
-        """Make the directory again after somebody removed it, and turn to it."""
+        """Make the directory again after it was removed, and switch to it."""
         if self.reopen():
             return
         if not self.create:
@@ -140,17 +140,17 @@ class Directory:
         self._sync_parents(made or [os.path.abspath(self.path)])
 
     def learn(self, mtime_ns: int) -> None:
-        """Take note of the time that the server gave a file just now (NFS: its clock is not ours)."""
+        """Correct the clock by the time that the server has just given a file (NFS: its clock may differ)."""
         if isinstance(self.clock, OwnClock):
             self.clock.learn(mtime_ns)
 
     def _sync_parents(self, made: list[str]) -> None:
-        """Make the names of the queue and of what was made above it durable; if that fails, it was not made."""
+        """Make the names of the queue and of its new parents durable; if that fails, remove the queue again."""
         for path in made:
             try:
                 fs.sync_directory(os.path.dirname(path), self.fd)
             except PermissionError:
-                pass  # a parent we may not read; whoever made it answers for it
+                pass  # an unreadable parent: its durability is up to its owner
             except OSError as error:
                 fs.discard(ballast.NAME, self.fd)
                 self.close()
@@ -158,12 +158,12 @@ class Directory:
                 raise access_error(self.path, "make the queue", error) from error
 
     def keep_ballast(self) -> None:
-        """Reserve a little space for a full disk."""
+        """Reserve some space for when the disk is full."""
         if not self.foreign:
             ballast.keep(self)
 
     def move(self, src: str, dst: str) -> None:
-        """Rename the exact `src` to a name that nobody else can make; a full disk costs only the ballast."""
+        """Rename the exact `src` to a name that no other process can create; on a full disk drop the ballast first."""
         rename = fs.move if self.mount.replies_can_be_lost else fs.rename_in
         try:
             rename(src, dst, self.fd)
@@ -173,28 +173,28 @@ class Directory:
             rename(src, dst, self.fd)
 
     def removed(self) -> bool:
-        """Whether the open directory is not in the filesystem any more: it lists as empty then."""
+        """Return whether the open directory was removed from the filesystem; it then lists as empty."""
         try:
             return fs.fstat(self.fd).st_nlink == 0
         except OSError as error:
             return error.errno == errno.ESTALE
 
     def drop_ballast(self) -> bool:
-        """Give the reserve up; return whether there was one."""
+        """Drop the reserve; return whether there was one."""
         return not self.foreign and ballast.drop(self)
 
     def sync(self, folder: str = ".") -> None:
-        """Make the names in the queue, or in a directory of it, durable."""
+        """Make the names in the queue, or in one of its directories, durable."""
         if folder == ".":
             fs.sync_fd(self.fd)
         else:
             fs.sync_directory(folder, self.fd)
 
     def close(self) -> None:
-        """Let go of the descriptor; the next use opens the path again."""
+        """Release the descriptor; the next use opens the path again."""
         self.__dict__.pop("fd", None)
 
 
 def not_found(path: str) -> QueueNotFound:
-    """Return the error for a queue that is not there."""
+    """Return the error for a queue that does not exist."""
     return QueueNotFound(f"there is no queue at {path!r}: put() or create() makes one", path=path)

@@ -1,4 +1,4 @@
-"""What has to be made anew in a forked child.
+"""What has to be renewed in a forked child.
 
 Layer: disk.
 A child has the memory of its parent but only one of its threads. A lock that another thread held at the fork stays

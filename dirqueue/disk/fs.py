@@ -1,9 +1,9 @@
-"""Every call that touches the filesystem, and nothing else touches it.
+"""Every filesystem call of the package; no other module makes one.
 
 Layer: above pure values, below everything.
-The first part is the bare calls, bound by name: a test replaces `fs.rename` (or counts, fails, kills, schedules
-it) and the whole package follows, because everybody calls through this module. The second part is the few
-sequences of calls that must be right in one place.
+The first part binds the bare calls by name. All modules call through this one, so a test can replace `fs.rename` (to
+count it, fail it, kill at it or schedule it) for the whole package. The second part holds the few sequences of calls
+that must be right in one place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from dirqueue.errors import MessageTooLarge, SettingsError
 from dirqueue.settings import Settings
 
-#: The bare calls, for those who replace them.
+#: The bare calls, for tests that replace them.
 CALLS = (
     "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
     "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
@@ -44,12 +44,12 @@ unlink = os.unlink
 utime = os.utime
 write = os.write
 
-#: A new file of ours: never through a planted link, never one that exists.
+#: Create a file: never through a planted link, never one that exists.
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A message: never through a link, and a planted fifo must not block us.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-#: One read takes a body below this size, so that 64 KiB are read at once; longer ones take more reads.
+#: A body below this size takes one read, so 64 KiB are read at once; a longer one takes more.
 CHUNK = 65537
 
 ENCODING, ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
@@ -60,18 +60,18 @@ DIR_MODE = 0o777
 
 
 def rename_noreplace(src: str, dst: str, dir_fd: int) -> None:
-    """Rename within a directory; FileExistsError if `dst` is there, NotImplementedError if the kernel cannot."""
+    """Rename within a directory; FileExistsError if `dst` exists, NotImplementedError if the kernel cannot."""
     libc = _libc or _load_libc()
     call = libc.renameat2
     if call is None:
         raise NotImplementedError
-    # What os.fsencode does, without its call: the path of every put.
+    # Inlined os.fsencode: every put runs this line.
     if call(dir_fd, src.encode(ENCODING, ERRORS), dir_fd, dst.encode(), 1):
         libc.fail(src, dst)
 
 
 def syncfs(fd: int) -> None:
-    """Flush the whole filesystem that `fd` is on; NotImplementedError where that call is missing."""
+    """Flush the whole filesystem that `fd` is on; NotImplementedError if there is no such call."""
     libc = _libc or _load_libc()
     if libc.syncfs is None:
         raise NotImplementedError
@@ -88,7 +88,7 @@ class _Libc:
     """The few calls that Python's os module lacks."""
 
     def __init__(self) -> None:
-        import ctypes  # takes milliseconds, and only those who publish need it
+        import ctypes  # takes milliseconds; only publishing needs it
 
         library = ctypes.CDLL(None, use_errno=True)
         self.get_errno = ctypes.get_errno
@@ -117,12 +117,12 @@ def _load_libc() -> _Libc:
 
 
 def create(name: str, data: bytes, dir_fd: int, sync: bool, mode: int = FILE_MODE) -> None:
-    """Write a whole new file, or leave none: it must not exist, and every error takes it away again."""
+    """Write a new file completely or leave none: it must not exist, and any error removes it."""
     fill(open(name, CREATE, mode, dir_fd=dir_fd), name, data, dir_fd, sync)
 
 
 def fill(fd: int, name: str, data: bytes, dir_fd: int, sync: bool) -> None:
-    """Write the whole of a file that was just made and close it; every error takes it away again."""
+    """Write a file that was just created and close it; any error removes it."""
     try:
         done = write(fd, data)
         while done < len(data):
@@ -136,7 +136,7 @@ def fill(fd: int, name: str, data: bytes, dir_fd: int, sync: bool) -> None:
     try:
         close(fd)
     except OSError:
-        # NFS: a write may fail as late as here. The descriptor is gone all the same.
+        # NFS: a write may fail as late as here. The descriptor is closed nevertheless.
         discard(name, dir_fd)
         raise
 
@@ -149,10 +149,10 @@ def _write_on(fd: int, rest: memoryview) -> int:
 
 
 def read_file(name: str, dir_fd: int, guess: int = CHUNK) -> bytes:
-    """Return the whole file, however long; in one read if it is shorter than `guess`, or if that is 0 and asked for."""
+    """Return the whole file: in one read if it is shorter than `guess`; a `guess` of 0 asks for its size first."""
     fd = open(name, READ, dir_fd=dir_fd)
     try:
-        # The kernel reads two gigabytes at most, and says less than it was asked for as if that were the end.
+        # One read returns at most two gigabytes, which is less than asked for and looks like the end of the file.
         guess = guess or min(fstat(fd).st_size + 1, 1 << 30)
         data = read(fd, guess)
         if len(data) == guess:
@@ -166,7 +166,7 @@ def read_file(name: str, dir_fd: int, guess: int = CHUNK) -> bytes:
 
 
 def read_path(path: str) -> bytes:
-    """Return what somebody's file holds: through links, and a pipe until its end."""
+    """Return the contents of a user's file: links are followed, and a pipe is read to its end."""
     fd = open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: read(fd, 16 * CHUNK), b""))
@@ -175,7 +175,7 @@ def read_path(path: str) -> bytes:
 
 
 def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
-    """Write a small file of ours anew: readers see the old one or the new one."""
+    """Replace a small file: readers see the old one or the new one."""
     temporary = name + ".new"
     discard(temporary, dir_fd)
     create(temporary, data, dir_fd, sync=sync, mode=mode)
@@ -183,7 +183,7 @@ def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int =
 
 
 def discard(name: str, dir_fd: int) -> bool:
-    """Unlink a file of ours while giving up; whether it was there. Nothing more can be done about an error."""
+    """Unlink a file and return whether that succeeded; errors are ignored, since the caller is giving up."""
     try:
         unlink(name, dir_fd=dir_fd)
     except OSError:
@@ -197,10 +197,10 @@ def rename_in(src: str, dst: str, dir_fd: int) -> None:
 
 
 def move(src: str, dst: str, dir_fd: int) -> None:
-    """Rename the exact `src` to a `dst` that nobody else can make; FileNotFoundError if `src` is not there.
+    """Rename the exact `src` to a `dst` that no other process can create; FileNotFoundError if `src` is missing.
 
-    NFS: a server may have done it and lost the reply, so that the repeated call says ENOENT. Since `dst` is
-    ours alone, its presence is the proof.
+    NFS: the server may have done it and the reply may be lost; the repeated call then fails with ENOENT. Since no other
+    process creates `dst`, its presence proves success.
     """
     try:
         rename(src, dst, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
@@ -210,7 +210,7 @@ def move(src: str, dst: str, dir_fd: int) -> None:
 
 
 def exists(name: str, dir_fd: int) -> bool:
-    """Whether there is anything of that name."""
+    """Return whether anything of that name exists."""
     try:
         stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -219,7 +219,7 @@ def exists(name: str, dir_fd: int) -> bool:
 
 
 def is_file(name: str, dir_fd: int) -> bool:
-    """Whether there is a regular file of that name: nothing else is ever a message."""
+    """Return whether there is a regular file of that name; nothing else is ever a message."""
     try:
         return S_ISREG(stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -227,7 +227,7 @@ def is_file(name: str, dir_fd: int) -> bool:
 
 
 def same_file(one: str, other: str, dir_fd: int) -> bool:
-    """Return whether two names are one file; False if either is missing."""
+    """Return whether two names are the same file; False if either is missing."""
     try:
         first = stat(one, dir_fd=dir_fd, follow_symlinks=False)
         second = stat(other, dir_fd=dir_fd, follow_symlinks=False)
@@ -237,12 +237,12 @@ def same_file(one: str, other: str, dir_fd: int) -> bool:
 
 
 def check_plain_file(path: str, settings: Settings, *, linked: bool = False) -> None:
-    """Check that a file of a user's may become a message, and make it durable where the settings ask for that.
+    """Check that a user's file may become a message, and make it durable if the settings ask for that.
 
-    Only a regular file does, and unless `linked` only one without a second name that it could be written by.
+    It must be a regular file and, unless `linked`, have no second name through which it could still be written.
 
     Raises:
-        SettingsError: it is something else, or has several names.
+        SettingsError: it is not a regular file, or has several names.
         MessageTooLarge: it is longer than the queue's max_size.
         OSError: plain; the caller adds the context.
     """
@@ -267,14 +267,14 @@ def check_plain_file(path: str, settings: Settings, *, linked: bool = False) -> 
 
 
 def size_of(name: str, dir_fd: int) -> int:
-    """Return the length of a file as its directory shows it."""
+    """Return the size of a file as stat reports it."""
     return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size
 
 
 def served_size(name: str, dir_fd: int) -> int:
-    """Return the length of a file as its server has it, not as this host remembers it.
+    """Return the size of a file on its server, not the size cached by this host.
 
-    NFS, FUSE: an ordinary stat may answer from the attributes that our own writes left in the cache.
+    NFS, FUSE: an ordinary stat may return attributes that this host cached when it wrote the file.
     """
     libc = _libc or _load_libc()
     if libc.statx is not None:
@@ -287,7 +287,7 @@ def served_size(name: str, dir_fd: int) -> int:
     return size_of(name, dir_fd)
 
 
-#: statx(2): ask the server, do not follow links, and only the size is wanted (bytes 40 to 48 of the answer).
+#: statx(2): ask the server, do not follow links, request only the size (bytes 40 to 48 of the result).
 _FORCE_SYNC, _NOFOLLOW, _STATX_SIZE = 0x2000, 0x100, 0x200
 
 
@@ -297,9 +297,9 @@ def mtime_of(name: str, dir_fd: int) -> float:
 
 
 def make_directory(path: str, dir_fd: int | None = None, umask: int | None = None) -> bool:
-    """Make one directory. Return whether it was us: one that exists is good.
+    """Make one directory and return whether it is new; an existing one is no error.
 
-    With `umask` its mode does not depend on that of the process, which threads share; it is never wider than asked for.
+    With `umask` the mode does not depend on the umask of the process, which threads share; it is never too wide.
     """
     mode = DIR_MODE if umask is None else DIR_MODE & ~umask
     try:
@@ -312,9 +312,9 @@ def make_directory(path: str, dir_fd: int | None = None, umask: int | None = Non
 
 
 def make_inner(path: str, dir_fd: int) -> bool:
-    """Make a directory inside an open one, with that one's mode whatever the umask; return whether it was us.
+    """Make a directory inside an open one, with the same mode whatever the umask; return whether it is new.
 
-    So whoever may use the outer one may use the inner one too. A filesystem that refuses leaves what the umask gave.
+    So all users of the outer one can use the inner one. If the filesystem refuses, the mode is that of the umask.
     """
     if not make_directory(path, dir_fd):
         return False
@@ -327,19 +327,19 @@ def make_inner(path: str, dir_fd: int) -> bool:
         finally:
             close(fd)
     except OSError:
-        pass  # RACE: it was empty, and is gone already
+        pass  # RACE: it was empty, and another process has already removed it
     return True
 
 
 def widen(path: str, mode: int, dir_fd: int | None) -> None:
-    """Give a new file or directory of ours the bits of `mode` that the umask of the process took away."""
+    """Give a new file or directory the bits of `mode` that the umask of the process removed."""
     found = stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
     if mode & ~found:
         chmod(path, (found & 0o7777) | mode, dir_fd=dir_fd)
 
 
 def make_directories(path: str, umask: int | None = None) -> list[str]:
-    """Make a directory and what is missing above it; return what was missing."""
+    """Make a directory and its missing parents; return the paths that were missing."""
     path = os.path.abspath(path)
     missing = []
     while not os.path.isdir(path) and path not in missing:
@@ -351,11 +351,11 @@ def make_directories(path: str, umask: int | None = None) -> list[str]:
 
 
 def remove_directory(name: str, dir_fd: int) -> bool:
-    """Remove a directory if it is empty; whether it went. Not empty, or gone already, is no error."""
+    """Remove a directory if it is empty and return whether it was removed; a full or missing one is no error."""
     try:
         rmdir(name, dir_fd=dir_fd)
     except OSError as error:
-        # NFS: .nfsXXXX of a file that is still open keeps a directory for a while.
+        # NFS: the .nfsXXXX of a file that is still open keeps the directory from being removed for a while.
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EBUSY, errno.ENOTDIR):
             return False
         raise
@@ -363,7 +363,7 @@ def remove_directory(name: str, dir_fd: int) -> bool:
 
 
 def remove_quietly(name: str, dir_fd: int) -> None:
-    """Remove an empty directory of ours while tidying up: an error leaves it to the next purge."""
+    """Remove an empty directory while tidying up; after an error it is left to the next purge."""
     try:
         rmdir(name, dir_fd=dir_fd)
     except OSError:
@@ -371,9 +371,9 @@ def remove_quietly(name: str, dir_fd: int) -> None:
 
 
 def remove_tree(name: str, dir_fd: int) -> int:
-    """Remove a directory of ours with all that is in it; return the number of files removed.
+    """Remove a directory with all its contents; return the number of files removed.
 
-    Errors leave the rest to the next purge.
+    After an error the rest is left to the next purge.
     """
     count = 0
     try:
@@ -399,18 +399,18 @@ def sync_directory(name: str, dir_fd: int) -> None:
 
 
 def sync_fd(fd: int) -> None:
-    """Make the names in an open directory durable, where the filesystem knows how."""
+    """Make the names in an open directory durable, if the filesystem supports it."""
     try:
         fsync(fd)
     except OSError as error:
-        # COMPAT: some network and FUSE filesystems refuse fsync on a directory; their server does it or nobody can.
+        # COMPAT: some network and FUSE filesystems refuse fsync on a directory; only their server can do it.
         if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF):
             raise
 
 
 @contextlib.contextmanager
 def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """Open a directory for one pass, by a descriptor of its own: threads must not share a position."""
+    """Open a directory for one pass, with a separate descriptor: threads must not share a position."""
     try:
         fd = open(name, DIRECTORY, dir_fd=dir_fd)
         try:
@@ -419,7 +419,7 @@ def entries(name: str, dir_fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
         finally:
             close(fd)
     except OSError as error:
-        # NFS: another host removed the directory that this one still knows.
+        # NFS: another host removed the directory, and this one still has it cached.
         if error.errno == errno.ESTALE:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from error
         raise
@@ -429,17 +429,17 @@ def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
     """Yield the entries of a directory; their types stay known after it is closed."""
     with entries(name, dir_fd) as found:
         for entry in found:
-            # COMPAT: some FUSE filesystems tell no types; then each is asked for while the directory is open.
+            # COMPAT: some FUSE filesystems report no types; then stat each entry while the directory is open.
             if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
                 try:
                     entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
-                    continue  # RACE: gone since it was listed
+                    continue  # RACE: removed since it was listed
             yield entry
 
 
 def names_in(name: str, dir_fd: int) -> list[str]:
-    """Return the bare names in a directory, for who needs nothing else."""
+    """Return only the names in a directory."""
     fd = open(name, DIRECTORY, dir_fd=dir_fd)
     try:
         return listdir(fd)
@@ -448,15 +448,15 @@ def names_in(name: str, dir_fd: int) -> list[str]:
 
 
 def close_quietly(fd: int) -> None:
-    """Close what was only read, or what failed already: an error here says nothing more."""
+    """Close a descriptor that was only read, or that has already failed; errors are ignored."""
     try:
         close(fd)
-    except OSError:  # an earlier error is on its way and says more
+    except OSError:  # an earlier error, if any, is more useful
         pass
 
 
 def copy_out(source: BinaryIO, path: str) -> None:
-    """Write a stream to a new file that only we may read, or leave none."""
+    """Write a stream to a new file that only its owner can read, or leave none."""
     fd = open(path, CREATE, PRIVATE_MODE)
     try:
         while data := source.read(16 * CHUNK):
@@ -471,7 +471,7 @@ def copy_out(source: BinaryIO, path: str) -> None:
 
 
 def remove_path(path: str) -> None:
-    """Unlink a temporary file of ours; one that is gone is good."""
+    """Unlink a temporary file; errors are ignored."""
     try:
         unlink(path)
     except OSError:

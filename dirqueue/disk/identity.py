@@ -1,4 +1,4 @@
-"""What no other process, thread or host has: ids of messages and names of leases.
+"""Unique names across processes, threads and hosts: ids of messages and tokens of leases.
 
 Layer: disk.
 """
@@ -20,9 +20,9 @@ MIN_TIME = 10 ** (TIME_DIGITS - 1)
 
 
 class Process:
-    """What makes the names of this process its own: drawn at random at start, drawn again after a fork.
+    """What makes the names of this process unique: random values drawn at the start and again after a fork.
 
-    `generation` changes with each fork, so that a handle can tell that it is in the wrong process without a
+    `generation` changes with each fork, so that a handle can detect that it is in the wrong process without a
     system call.
     """
 
@@ -35,10 +35,10 @@ class Process:
         self.pid = os.getpid()
         self.unique = f"{int.from_bytes(os.urandom(5)) % 10**UNIQUE_DIGITS:0{UNIQUE_DIGITS}d}"
         self.stem = f"{host}-{self.pid}-{os.urandom(5).hex()}-"
-        # A clock that was never set must not make ids that nobody can read.
+        # If the clock was never set, ids must still be valid.
         self.last = MIN_TIME
         self.count = itertools.count(1)
-        # Reentrant: a signal handler may put while the code that it interrupted does.
+        # Reentrant: a signal handler may put while it interrupts a put.
         self.lock = threading.RLock()
 
     def forked(self) -> None:

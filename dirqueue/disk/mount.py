@@ -1,7 +1,7 @@
-"""What one mounted filesystem can do, and its quirks by name.
+"""The capabilities of a mounted filesystem, and its quirks by name.
 
 Layer: disk.
-To add a quirk: an attribute here with what it means, then the one place that has to know.
+To add a quirk, add an attribute with its meaning here, then use it in the one place concerned.
 """
 
 from __future__ import annotations
@@ -11,57 +11,57 @@ import os
 
 from dirqueue.disk import fs
 
-#: Filesystems of this machine: one kernel, one clock, no lost replies. Anything else is treated as a network one.
+#: Local filesystems: one kernel, one clock, no lost replies. All others are treated as network filesystems.
 LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs tmpfs ramfs f2fs zfs overlay bcachefs jfs reiserfs nilfs2 rootfs unknown".split()
 )
 IN_MEMORY = frozenset(("tmpfs", "ramfs"))
 #: syncfs() there writes back everything and reports errors (Linux 5.8); elsewhere each file is synced alone.
 SYNCFS = frozenset(("ext4", "xfs", "btrfs", "tmpfs"))
-#: How much to hold back so that a claim finds room on a full disk; XFS needs the most for one rename.
+#: Bytes to reserve so that a claim succeeds on a full disk; XFS needs the most for one rename.
 BALLAST = {"tmpfs": 0, "ramfs": 0, "xfs": 1 << 20, "btrfs": 1 << 20}
 BALLAST_ELSEWHERE = 128 << 10
 
 
 class Mount:
-    """The facts of one mount."""
+    """The properties of one mount."""
 
     def __init__(self, fstype: str) -> None:
         self.fstype = fstype
         network = fstype not in LOCAL
-        #: A call may have been done although its reply was lost: the repeated call then says ENOENT or EEXIST.
+        #: A call may have been executed although its reply was lost: the repeated call fails with ENOENT or EEXIST.
         self.replies_can_be_lost = network
-        #: Times and sizes of files and directories may be those of a while ago, and be given by another clock.
+        #: Times and sizes of files and directories may be out of date, and may come from another clock.
         self.attributes_are_cached = network
-        #: inotify reports only what this host does.
+        #: inotify reports only the changes made by this host.
         self.inotify_is_silent = network
-        #: A closed file may reach its full length for other hosts later (HDFS).
+        #: Other hosts may see the full length of a file only some time after its close (HDFS).
         self.closes_late = network
-        #: There is no rename that refuses to replace; learned by the first publish elsewhere.
+        #: There is no rename that refuses to replace; on a local filesystem the first publish finds out.
         self.no_exclusive_rename = network
-        #: There are no hard links; learned by the first link.
+        #: There are no hard links; the first link finds out.
         self.no_hard_links = False
-        #: There are no symbolic links; learned by the first one.
+        #: There are no symbolic links; the first one finds out.
         self.no_symlinks = False
-        #: A call waits for a server, so that several at once are quicker than one after the other.
+        #: A call waits for a server, so several at once are faster than one after the other.
         self.calls_are_slow = network
         self.syncfs = fstype in SYNCFS
-        #: What a message's name adds to the size of its directory, roughly.
+        #: Roughly how many bytes the name of a message adds to the size of its directory.
         self.name_bytes = 20 if fstype == "tmpfs" else 40
         self.ballast = BALLAST.get(fstype, 0 if network else BALLAST_ELSEWHERE)
 
     def publish(self, src: str, dst: str, dir_fd: int) -> None:
-        """Give a complete file its visible name. FileExistsError if the name is taken.
+        """Give a complete file its visible name; FileExistsError if the name is taken.
 
-        The first real publish is the probe: its target is free, and only with a free one does FUSE tell the truth.
+        The first real publish is the probe: FUSE reports correctly only if the target is free, as it is here.
         """
         if not self.no_exclusive_rename:
             try:
                 return fs.rename_noreplace(src, dst, dir_fd)
             except NotImplementedError:
                 self.no_exclusive_rename = True
-        # NFS: a link whose reply was lost is made a second time when the name is free again, and then the message
-        # comes twice. A repeated rename finds its source gone; that ids are unique keeps it from overwriting.
+        # NFS: a link whose reply was lost is repeated; if the name is free again by then, the message is delivered
+        # twice. A repeated rename fails because its source is gone, and unique ids keep it from overwriting.
         if not (self.replies_can_be_lost or self.no_hard_links):
             try:
                 return _by_link(src, dst, dir_fd)
@@ -71,7 +71,7 @@ class Mount:
 
     @property
     def publishes_by(self) -> str:
-        """Name the call that is in use, for the doctor: noreplace, link or rename."""
+        """The call that publishes, for the doctor: noreplace, link or rename."""
         if not self.no_exclusive_rename:
             return "noreplace"
         return "rename" if self.replies_can_be_lost or self.no_hard_links else "link"
@@ -81,30 +81,30 @@ def _by_link(src: str, dst: str, dir_fd: int) -> None:
     try:
         fs.link(src, dst, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
     except FileExistsError:
-        # NFS: done, reply lost, asked again: then both names are one file.
+        # NFS: done, reply lost, repeated: then both names are the same file.
         if not fs.same_file(src, dst, dir_fd):
             raise
     except OSError as error:
         if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL):
             raise NotImplementedError from None
         raise
-    # CRASH: here the message is published, and ID.new is its second name; purge sees nlink 2 and drops it.
+    # CRASH: the message is published, and ID.new is its second name; purge sees nlink 2 and removes ID.new.
     try:
         fs.unlink(src, dir_fd=dir_fd)
     except FileNotFoundError:
-        pass  # NFS: the same, for the unlink
+        pass  # NFS: the same for the unlink
 
 
 def of(dir_fd: int, path: str) -> Mount:
-    """Return the facts of the mount that an open directory is on.
+    """Return the properties of the mount that an open directory is on.
 
-    Found out anew for each queue: a device number is given to another filesystem after an unmount.
+    Not cached across queues: after an unmount a device number may be given to another filesystem.
     """
     return Mount(_fstype(fs.fstat(dir_fd).st_dev, path))
 
 
 def _fstype(device: int, path: str) -> str:
-    """Look the type up in the kernel's table: by device number, or (btrfs, overlay) by the longest path."""
+    """Look up the type in the mount table: by device number, or (btrfs, overlay) by the longest path."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     real = os.path.realpath(path)
     best, found = -1, "unknown"

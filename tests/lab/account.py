@@ -1,45 +1,47 @@
-"""Keeping the books of a run: what was promised, what was delivered, and whether the two agree.
+"""The record of a run: what was promised, what was delivered, and whether both agree.
 
-Knows queues in general (put, get, and the ways a lease ends), not how any of them works. Bodies are unique, so that
-a body names a message.
+It knows queues in general (put, get, and how leases end), but no implementation. Bodies are unique, so a body
+identifies a message.
 """
 
 from dataclasses import dataclass, field
 
-#: Ends after which anybody may have the message at once.
+#: Ends after which any consumer may claim the message at once.
 GIVEN_BACK = frozenset(("release", "retry"))
 
 
 @dataclass
 class Hold:
-    """One delivery, as its consumer sees it."""
+    """One delivery, as seen by its consumer."""
 
-    who: str
-    number: int  # of all the gets of this consumer
+    client: str
+    number: int  # which get of this consumer it was
     body: bytes
     until: float
-    ending: bool = False  # an end was asked for
+    ending: bool = False  # an end was begun
     ended: str = ""
 
-    def told(self):
-        return (self.body, self.who, self.number, self.until, self.ending, self.ended)
+    def values(self):
+        return (self.body, self.client, self.number, self.until, self.ending, self.ended)
 
 
 @dataclass
 class Books:
     margin: float = 0.0
-    #: A lease with less than this left when it is handed over was not worth having.
+    #: The least time that a lease must have left when it is handed out.
     least: float = 0.0
-    #: Whether an ack that says "lost" may have been done all the same: in formats that cannot tell a lost reply.
+    #: Whether an ack that raised LeaseLost may have succeeded: in formats that cannot detect a lost reply.
     unsure: bool = False
     promised: set = field(default_factory=set)  # bodies whose put has returned
-    tried: set = field(default_factory=set)  # bodies given to a put, whatever came of it
+    tried: set = field(default_factory=set)  # bodies passed to a put, whatever its outcome
     holds: list = field(default_factory=list)
     acked: set = field(default_factory=set)
     maybe_acked: set = field(default_factory=set)  # an ack was begun and its outcome is unknown
-    begun: dict = field(default_factory=dict)  # who -> (number, what lay free then, what was acked then)
+    begun: dict = field(
+        default_factory=dict
+    )  # client -> (number of the get, what was free then, what was acked then)
     empties: list = field(default_factory=list)
-    hidden: set = field(default_factory=set)  # delayed on purpose, or claimed by somebody who was killed
+    hidden: set = field(default_factory=set)  # delayed on purpose, or claimed by a client that was killed
     wrong: list = field(default_factory=list)
     _digest: int | None = None
 
@@ -47,9 +49,9 @@ class Books:
         self.wrong.append((kind, text))
 
     def digest(self):
-        """Return a number for all that is known and that a later verdict can depend on."""
+        """Return a hash of everything that a later verdict can depend on."""
         if self._digest is None:
-            holds = sorted((hold.told() for hold in self.holds), key=lambda told: told[0])
+            holds = sorted((hold.values() for hold in self.holds), key=lambda values: values[0])
             self._digest = hash(
                 (
                     frozenset(self.promised),
@@ -76,39 +78,39 @@ class Books:
 
     # --- consumers ---------------------------------------------------------------------------------------
 
-    def getting(self, who):
-        """Somebody begins to look for a message."""
+    def getting(self, client):
+        """Record that a client begins a get."""
         self._digest = None
-        number = self.begun[who][0] + 1 if who in self.begun else 1
+        number = self.begun[client][0] + 1 if client in self.begun else 1
         busy = {hold.body for hold in self.holds if hold.ended not in GIVEN_BACK}
         free = frozenset((body, self._deliveries(body)) for body in self.promised - busy)
-        self.begun[who] = (number, free, frozenset(self.acked))
+        self.begun[client] = (number, free, frozenset(self.acked))
 
     def _deliveries(self, body):
         return sum(hold.body == body for hold in self.holds)
 
-    def got(self, who, body, until, returned, now):
-        """Enter a delivery and check it against what else is known; times are seconds.
+    def got(self, client, body, until, returned, now):
+        """Record a delivery and check it; times are in seconds.
 
-        `returned` is when it was handed over, `now` when its consumer came to tell.
+        `returned` is when the get returned, `now` when its consumer reports it.
         """
         self._digest = None
-        number, _, acked = self.begun[who]
+        number, _, acked = self.begun[client]
         if body not in self.tried:
-            self.say("nowhere", f"{who} got {body!r}, which nobody put")
+            self.say("nowhere", f"{client} got {body!r}, which was never put")
         if body in acked:
-            self.say("back", f"{who} got {body!r} after it was acknowledged")
+            self.say("back", f"{client} got {body!r} after it was acknowledged")
         if until - returned < self.least:
-            self.say("born old", f"{who} got {body!r} with {until - returned:g} s left")
+            self.say("born old", f"{client} got {body!r} with {until - returned:g} s left")
         for other in self.holds:
             live = other.body == body and not other.ended and not other.ending
-            # One that ran out before it was handed over (its consumer was asleep) is as good as none.
+            # A lease that expired before it was handed out (its consumer was stopped) does not count.
             if live and other.until + self.margin > now and until > now:
                 self.say(
                     "two holders",
-                    f"{who} got {body!r} while {other.who} held it for another {other.until - now:g} s",
+                    f"{client} got {body!r} while {other.client} held it for another {other.until - now:g} s",
                 )
-        hold = Hold(who, number, body, until)
+        hold = Hold(client, number, body, until)
         self.holds.append(hold)
         return hold
 
@@ -123,7 +125,9 @@ class Books:
         hold.ended = how
         if how == "ack":
             if hold.body in self.acked:
-                self.say("acked twice", f"{hold.who} acknowledged {hold.body!r}, which was done before")
+                self.say(
+                    "acked twice", f"{hold.client} acknowledged {hold.body!r}, which was acknowledged before"
+                )
             self.acked.add(hold.body)
 
     def renewed(self, hold, until):
@@ -132,13 +136,14 @@ class Books:
         hold.ending = False
 
     def lost(self, hold, now, *, verb):
-        """A lease was reported lost: right only if it had run out, or somebody else has had it since."""
+        """Record a LeaseLost: right only if the lease had expired or the message was delivered again since."""
         self._digest = None
         hold.ended = "lost"
         since = self.holds[self.holds.index(hold) + 1 :]
         if now < hold.until and not any(other.body == hold.body for other in since):
             self.say(
-                "false loss", f"{verb} of {hold.body!r} by {hold.who}: lease reported lost, but it was live"
+                "false loss",
+                f"{verb} of {hold.body!r} by {hold.client}: lease reported lost, but it was live",
             )
         if (
             verb == "ack"
@@ -147,35 +152,37 @@ class Books:
         ):
             self.maybe_acked.discard(hold.body)
 
-    def empty(self, who):
-        """Nothing was found: right only if no message lay there all the time. Judged at the end, by `settle`."""
+    def empty(self, client):
+        """Record an Empty: right only if no message was free during the whole get. Judged at the end, by `settle`."""
         self._digest = None
-        number, free, _ = self.begun[who]
+        number, free, _ = self.begun[client]
         untouched = frozenset(body for body, count in free if self._deliveries(body) == count)
-        # Others that are looking may have it already, and tell only later.
-        looking = frozenset((other, begun[0]) for other, begun in self.begun.items() if other != who)
-        self.empties.append((who, number, untouched, looking))
+        # Other clients in a get may already have it, and report that later.
+        looking = frozenset((other, begun[0]) for other, begun in self.begun.items() if other != client)
+        self.empties.append((client, number, untouched, looking))
 
     def _check_empties(self):
-        for who, _, untouched, looking in self.empties:
+        for client, _, untouched, looking in self.empties:
             for body in untouched - self.hidden:
-                if not any(hold.body == body and (hold.who, hold.number) in looking for hold in self.holds):
-                    self.say("blind", f"{who} found nothing while {body!r} lay there")
+                if not any(
+                    hold.body == body and (hold.client, hold.number) in looking for hold in self.holds
+                ):
+                    self.say("blind", f"{client} found nothing while {body!r} was free")
 
     # --- the end -----------------------------------------------------------------------------------------
 
     def settle(self, left, dead=()):
-        """Compare with what is in the queue when everybody is done; `left` and `dead` list bodies."""
+        """Compare with what is in the queue when all clients are done; `left` and `dead` list bodies."""
         there = [*left, *dead]
         self._check_empties()
         for body in set(there):
             if body not in self.tried:
-                self.say("nowhere", f"{body!r} is in the queue, and nobody put it")
+                self.say("nowhere", f"{body!r} is in the queue, but was never put")
             if there.count(body) > 1:
                 self.say("twice", f"{body!r} is in the queue {there.count(body)} times")
             if body in self.acked:
                 self.say("back", f"{body!r} is in the queue although it was acknowledged")
         for body in self.promised:
             if body not in there and body not in self.acked and body not in self.maybe_acked:
-                self.say("lost", f"{body!r} was put and is nowhere")
+                self.say("lost", f"{body!r} was put and is missing")
         return self.wrong

@@ -1,4 +1,4 @@
-"""A disk that remembers every write: one FUSE file under a loop device, replayed in orders a real disk may choose.
+"""A disk that logs every write: a FUSE file under a loop device, replayed in any order that a real disk may choose.
 
 Between two flushes a disk may write blocks in any order or not at all. The log holds the writes and the flushes; an
 image is everything up to a flush plus any subset of the writes after it.
@@ -70,7 +70,7 @@ def main():
 
 @contextlib.contextmanager
 def disk(place, megabytes):
-    """Give a loop device on a logging disk: (device, log file). Always taken down again."""
+    """Give a loop device on a logging disk: (device, log file). Always removed at the end."""
     point, log = place / "fuse", place / "log"
     point.mkdir()
     tests = str(Path(__file__).resolve().parent.parent)
@@ -101,7 +101,7 @@ def length(log):
 
 
 def read(log):
-    """Yield ("W", offset, data, end) and ("F", 0, b"", end), `end` being the place in the log behind it."""
+    """Yield ("W", offset, data, end) and ("F", 0, b"", end), `end` is the position in the log after it."""
     data, place = Path(log).read_bytes(), 0
     while place + HEADER.size <= len(data):
         kind, offset, size = HEADER.unpack_from(data, place)
@@ -137,7 +137,7 @@ def crashes(log, megabytes, target, *, since, count, seed):
 
 
 def _write(target, picture):
-    """Write an image, leaving out what is empty."""
+    """Write an image; empty blocks become holes."""
     with open(target, "wb", buffering=0) as file:
         os.ftruncate(file.fileno(), len(picture))
         for at in range(0, len(picture), PIECE):

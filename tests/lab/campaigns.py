@@ -1,4 +1,4 @@
-"""The long runs with strace, as functions: small in the tests, large in `make campaign`."""
+"""Runs with strace: small ones in the tests, large ones in `make campaign`."""
 
 import os
 from dataclasses import dataclass, field
@@ -6,39 +6,39 @@ from dataclasses import dataclass, field
 from lab import scenarios, stories
 from lab.forge import CALLS, Forge
 
-#: How often a point that was not reached is tried anew.
+#: How often a point that was not reached is tried again.
 TRIES = 5
 
 
 @dataclass
 class Report:
-    """What a campaign did and found."""
+    """The results of a campaign."""
 
     points: int = 0
-    #: Points that a run is known to have and that were not reached.
+    #: Points that exist but were not reached.
     missed: list = field(default_factory=list)
     wrong: list = field(default_factory=list)
-    #: What each story said to each errno, for who wants to look.
-    said: list = field(default_factory=list)
+    #: The events of each story for each injected errno.
+    events: list = field(default_factory=list)
 
     def __add__(self, other):
         return Report(
             self.points + other.points,
             self.missed + other.missed,
             self.wrong + other.wrong,
-            self.said + other.said,
+            self.events + other.events,
         )
 
 
 def _count(forge, story):
-    """Live a story undisturbed and count its calls, those of its busiest thread; it must end well."""
+    """Run a story without a fault and count the calls of its busiest thread; the story must pass."""
     story.prepare()
     ended = []
     seen = forge.count(lambda: ended.append(forge.run(story.name, path=story.path, settings=story.settings)))
-    how, said = ended[0]
-    complaints = story.judge(said)
-    if how != "done" or complaints or [word for word in said if word[0] in {"error", "raised"}]:
-        raise AssertionError(f"{story.name} went wrong by itself: {how} {said} {complaints}")
+    how, events = ended[0]
+    complaints = story.judge(events)
+    if how != "done" or complaints or [word for word in events if word[0] in {"error", "raised"}]:
+        raise AssertionError(f"{story.name} failed without a fault: {how} {events} {complaints}")
     counts = {}
     for pid, calls in seen.items():
         if pid != forge.pid:
@@ -80,14 +80,14 @@ def _kill(forge, story, call, number, report):
     where = f"{story.name} {story.settings}, {call} {number}"
     for _ in range(TRIES):
         story.prepare()
-        how, said = forge.run(story.name, path=story.path, settings=story.settings)
-        report.wrong += [f"{where}: {each}" for each in story.judge(said)]
+        how, events = forge.run(story.name, path=story.path, settings=story.settings)
+        report.wrong += [f"{where}: {each}" for each in story.judge(events)]
         if how == "killed":
             report.points += 1
             return
         if how != "done":
             report.wrong.append(f"{where}: ended {how}")
-        # A story may have made a call less this time (its threads meet differently). Does it still have this point?
+        # The story may have made fewer calls this time, since its threads interleave. Does this point still exist?
         there = _count(forge, story).get(call, 0) >= number
         forge.arm(call, number, "signal=SIGKILL")
         if not there:
@@ -96,7 +96,7 @@ def _kill(forge, story, call, number, report):
 
 
 def errors(place, codes, *, names=None, deepest=None, calls=CALLS, progress=None, **settings):
-    """Let each story fail at each of its calls with each errno."""
+    """Run each story with each of its calls failing with each errno."""
     report = Report()
     names = names or stories.of(settings.get("layout", "native"))
 
@@ -107,17 +107,19 @@ def errors(place, codes, *, names=None, deepest=None, calls=CALLS, progress=None
         for code in codes:
             for story, call, number in _points(forge, make, names, f"error={code}", deepest, calls):
                 if (story.name, call) == ("worker", "close"):
-                    continue  # strace cannot tell a worker's sockets from files
+                    continue  # strace cannot distinguish a worker's sockets from files
                 story.prepare()
-                # A close that strace fails is not done at all, which no kernel does.
+                # If strace fails a close, the descriptor stays open, which no kernel does.
                 leaks = call != "close"
-                how, said = forge.run(story.name, path=story.path, settings=story.settings, leaks=leaks)
+                how, events = forge.run(story.name, path=story.path, settings=story.settings, leaks=leaks)
                 report.points += 1
                 where = f"{story.name} {story.settings}, {call} {number}"
-                report.said.append((story.name, call, number, code, said))
+                report.events.append((story.name, call, number, code, events))
                 if how != "done":
                     report.wrong.append(f"{where}: {code}: ended {how}")
-                complaints = scenarios.judge_error(said, code, aside=story.aside(code)) + story.judge(said)
+                complaints = scenarios.judge_error(events, code, aside=story.aside(code)) + story.judge(
+                    events
+                )
                 report.wrong += [f"{where}: {each}" for each in complaints]
                 if progress:
                     progress(report)

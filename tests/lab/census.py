@@ -1,4 +1,4 @@
-"""What lies in a directory, read without the library: only the names that the documents of the formats promise.
+"""The contents of a directory, read without the library: only with the documented names of the formats.
 
 Bodies are unique, so counting bodies counts messages.
 """
@@ -19,7 +19,7 @@ DIRQ_DIRECTORY, ELEMENT = re.compile(r"[0-9a-f]{8}"), re.compile(r"[0-9a-f]{14}"
 
 
 class Census:
-    """Bodies by place, and every name that is none of ours."""
+    """The bodies by state, and all names that do not belong to the layout."""
 
     def __init__(self, path, layout="native"):
         self.waiting, self.dead, self.done, self.unfinished, self.notes, self.foreign = [], [], [], [], [], []
@@ -89,9 +89,9 @@ class Census:
                         self.waiting.append(_body(os.path.join(entry.path, "body")) if inside else b"no body")
 
     def complaints(self, *, known, promised, acked, maybe_acked=()):
-        """Compare with what was promised; each list holds bodies. Empty if all is well."""
+        """Return the violations of what was promised; all arguments are lists of bodies."""
         there = self.waiting + self.dead
-        wrong = [f"torn or from nowhere: {body[:40]!r}" for body in {*there, *self.done} - set(known)]
+        wrong = [f"torn or unknown: {body[:40]!r}" for body in {*there, *self.done} - set(known)]
         wrong += [f"{there.count(body)} times: {body[:40]!r}" for body in set(there) if there.count(body) > 1]
         wrong += [f"back after ack: {body[:40]!r}" for body in set(acked) & set(there)]
         gone = set(promised) - set(there) - set(self.done) - set(acked) - set(maybe_acked)
@@ -110,7 +110,7 @@ def _body(path):
 
 
 def _rename(old, new):
-    """Rename, also where the reply is lost and the repeated call finds nothing: then the new name is there."""
+    """Rename; if the reply was lost and the repeated call fails, the new name exists."""
     try:
         os.rename(old, new)
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def _rename(old, new):
 
 
 def expire(path):
-    """Let the leases of a dead process run out: make them look as if they had been taken long ago."""
+    """Make the leases of a dead process look as if they had expired long ago."""
     for root, directories, files in os.walk(path):
         for name in files:
             full, parts = os.path.join(root, name), name.split(".")

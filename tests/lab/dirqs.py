@@ -1,6 +1,6 @@
 """The real dirq 1.8 on the simulated directory: its modules get the simulated `os`, and its clients are scheduled.
 
-A case is a queue as it lies there before, some clients, and a judge that tells what went wrong.
+A case is an initial queue, some clients, and a judge that returns the violation.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from lab.simfs import SimFS
 
 MODULES = (dirq.QueueBase, dirq.QueueSimple, dirq.queue)
 SCHEMA = {"body": "string"}
-#: Longer than any lock or temporary element is thought to be in use.
+#: Seconds after which dirq considers any lock or temporary element stale.
 AGES = 10_000
 
 
 class File(io.StringIO):
-    """What dirq gets when it opens a file by name: written when it is closed, as buffered files are."""
+    """The file that dirq gets when it opens a name; like a buffered file it is written when closed."""
 
     def __init__(self, files, fd, *, text, reads):
         super().__init__()
@@ -49,7 +49,7 @@ class File(io.StringIO):
 
 
 class FakeOS:
-    """What dirq takes for the module `os`."""
+    """Replaces the module `os` in dirq."""
 
     def __init__(self, files, *, touches):
         self._files = files
@@ -93,17 +93,17 @@ class FakeOS:
 
 
 class Clock(seam.Clock):
-    """A clock that a client sees move by a microsecond when it looks again: the first names of two are the same."""
+    """A clock that advances by a microsecond per reading of a client: the first names of two clients are equal."""
 
     def __init__(self, scheduler):
         super().__init__()
         self._scheduler = scheduler
-        self._looks = {}
+        self._readings = {}
 
     def time(self):
-        who = self._scheduler.current
-        self._looks[who] = self._looks.get(who, -1) + 1
-        return (self.ns + 1000 * self._looks[who]) / 1e9
+        client = self._scheduler.current
+        self._readings[client] = self._readings.get(client, -1) + 1
+        return (self.ns + 1000 * self._readings[client]) / 1e9
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Case:
     clients: dict
     judge: Callable
     lossy: int = 0
-    #: Let a link give its file a new time, as if dirq touched it in the same moment: then D1 is out of the way.
+    #: Let a link set the time of its file, as if dirq touched it at the same moment; this excludes D1.
     touches: bool = False
 
 
@@ -133,18 +133,18 @@ class World:
         return (self.files.digest, self.clock.ns, self.files.lossy, tuple(self.story))
 
     def queue(self):
-        """Open the queue as one more process; all have drawn the same random digit, as one in sixteen does."""
+        """Open the queue as another process; all have the same random digit, as one in sixteen would."""
         if self.case.kind == "simple":
             return dirq.QueueSimple.QueueSimple("/sim/q", rndhex=7)
         return dirq.queue.Queue("/sim/q", rndhex=7, schema=SCHEMA, maxelts=4)
 
-    def tell(self, *event):
-        """Enter something into the story that the judge will read."""
-        self.scheduler.turn("tell", writing, "story")
+    def record(self, *event):
+        """Add an event to the story that the judge reads."""
+        self.scheduler.turn("record", writing, "story")
         self.story.append(event)
 
     def run(self):
-        """Return what went wrong, in one word, or nothing."""
+        """Return the violation in a few words, or an empty string."""
         with self._replaced():
             first = self.queue()
             self.element = self.case.before(first, self)
@@ -184,23 +184,23 @@ class World:
     # --- for judges ----------------------------------------------------------------------------------------
 
     def errors(self, *names):
-        """Return those of these clients that ended in an error."""
+        """Return which of these clients ended with an error."""
         return [name for name in names if name in self.scheduler.errors]
 
     def elements(self):
-        """Return what lies in the queue: path -> content."""
+        """Return the elements of the queue: path -> content."""
         tree = self.files.tree()
         return {path: body for path, body in tree.items() if body is not None and "." not in path}
 
 
 def replay(case, text):
-    """Run one schedule again; return what went wrong, and the calls in their order."""
+    """Run one schedule again; return the violation, and the calls in their order."""
     world = World(case, Recorded(read(text)))
     return world.run(), world.scheduler.log
 
 
 def search(case, wanted, limit=20_000):
-    """Run all schedules until one goes wrong as wanted; return (its shortest form, runs), or (None, runs)."""
+    """Run all schedules until one shows the wanted violation; return (its shortest form, runs), or (None, runs)."""
     chooser = DepthFirst()
     for number in range(1, limit + 1):
         chooser.begin()

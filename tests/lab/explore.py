@@ -1,10 +1,10 @@
-"""Interleavings of the real library: programs of short operations, run in every order or in many.
+"""Interleavings of the real library: programs of short operations, run in all orders or in many.
 
-A program is a string, one letter an operation; `"p|ga|tG"` is three clients. What runs is the public queue object on a
-simulated directory, with each filesystem call as a switching point, and one more between operations, where the books
-are kept: what returned before what began decides some verdicts.
+A program is a string with one letter per operation; `"p|ga|tG"` is three clients. The public queue object runs on a
+simulated directory. Clients are switched at each filesystem call and between operations, where the books are updated:
+some verdicts depend on what returned before what began.
 
-A world is set up once for a plan, and set back to that moment before each run.
+A world is set up once per plan and reset to that moment before each run.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ from lab.schedule import (
 )
 from lab.simfs import SimFS
 
-# The clock of what is loaded only while a world runs would be the real one.
+# A module that is imported only while a world runs would get the real clock.
 for _found in pkgutil.walk_packages(dirqueue.layouts.__path__, "dirqueue.layouts."):
     importlib.import_module(_found.name)
 
 LEASE = 10.0
 MARGIN = 1.0
-#: One tick is longer than a lease and its margin, and shorter than what a measured clock is trusted for.
+#: One tick is longer than a lease and its margin, and shorter than the time a measured clock is trusted.
 TICK = 15.0
 LONG = 100_000.0
 #: The directory number of the books, for footprints.
@@ -64,7 +64,7 @@ class Plan:
     noreplace: bool = True
     links: bool = True
     sliced: bool = False
-    #: Kinds of complaints that this plan's layout makes no promise about.
+    #: Kinds of violations that the layout of this plan cannot exclude.
     forgiven: tuple = ()
     settings: tuple = ()
 
@@ -86,7 +86,7 @@ class Outcome:
 
 
 class Count:
-    """Counts up, and can be set back."""
+    """A counter that can be reset."""
 
     def __init__(self):
         self.last = 0
@@ -112,7 +112,7 @@ class Person:
         return f"{self.name}{next(self._count)}".encode()
 
     def run(self, program):
-        """Do one operation after the other."""
+        """Run the operations one after the other."""
         self._rest = program
         self.between()
         while self._rest:
@@ -120,9 +120,9 @@ class Person:
             OPERATIONS[letter](self)
 
     def between(self, *bodies, event=None, result=(), empty=False):
-        """Take the turn between two operations: the books learn of the end of one and the beginning of the next.
+        """Take the turn between two operations: record the end of one and the beginning of the next.
 
-        `bodies` are those that the end is about; `event` enters it, and depends on nothing but these and `result`.
+        `bodies` are those that the end concerns; `event` records it, and depends only on these and `result`.
         """
         scheduler, following = self.world.scheduler, self._rest[:1]
         if scheduler.compares:
@@ -138,7 +138,7 @@ class Person:
             self.world.books.ending(self.leases[0][1], ENDS[following])
 
     def _footprint(self, bodies, empty):
-        """Return what the books look at and what is entered, at the end of one operation and before the next."""
+        """Return what the books read and write at the end of one operation and before the next."""
         following = self._rest[:1]
         if following in ENDS:
             bodies += tuple(hold.body for _, hold in self.leases)
@@ -146,7 +146,7 @@ class Person:
         return ((BOOKS, None),) if following == "g" else (), entered
 
     def _memory(self):
-        """Return all that this process remembers."""
+        """Return everything that this process remembers."""
         world = self.world
         process = world._processes[self.name]
         mine = (process["count"].last, process["last"], dirq_names._last, world.fs.counts.get(self.name, 0))
@@ -200,7 +200,7 @@ class Person:
         return self.between(hold.body, event=lambda: books.ended(hold, how), result=(hold, how))
 
     def purge(self):
-        self.queue.layout.purge(None)  # without its lock: two at once must do no harm
+        self.queue.layout.purge(None)  # without its lock: two purges at once must do no harm
         self.between()
 
     def redrive(self):
@@ -211,22 +211,22 @@ class Person:
 ENDS = {"a": "ack", "t": "retry", "r": "retry", "l": "release", "j": "reject", "n": "renew"}
 OPERATIONS = {
     "p": Person.put,
-    "y": lambda who: who.put(delay=5.0),
+    "y": lambda person: person.put(delay=5.0),
     "P": Person.put_many,
     "g": Person.get,
-    "a": lambda who: who.end("ack"),
-    "t": lambda who: who.end("retry", 0.0, "no luck"),
-    "r": lambda who: who.end("retry", 0.0),
-    "l": lambda who: who.end("release"),
-    "j": lambda who: who.end("reject", "bad"),
-    "n": lambda who: who.end("renew"),
+    "a": lambda person: person.end("ack"),
+    "t": lambda person: person.end("retry", 0.0, "no luck"),
+    "r": lambda person: person.end("retry", 0.0),
+    "l": lambda person: person.end("release"),
+    "j": lambda person: person.end("reject", "bad"),
+    "n": lambda person: person.end("renew"),
     "u": Person.purge,
     "d": Person.redrive,
 }
 
 
 class Clock(seam.Clock):
-    """The time of a world; whoever looks at it is told, whoever sleeps changes it for all."""
+    """The clock of a world; each reading is recorded, and a sleep advances it for all clients."""
 
     def __init__(self, world):
         super().__init__()
@@ -253,7 +253,7 @@ class Clock(seam.Clock):
 
 
 class World:
-    """One plan, set up; `run` it as often as you like, inside `with`."""
+    """A plan that is set up; within a `with` block `run` may be called any number of times."""
 
     def __init__(self, plan):
         self.plan = plan
@@ -312,7 +312,7 @@ class World:
         return person
 
     def _switch(self, name):
-        """Become another process: what a module keeps for its process is put by for each."""
+        """Become another process: save and restore the state that modules keep per process."""
         if self._current is not None:
             self._elements[self._current] = dirq_names._last
         identity.PROCESS.__dict__ = self._processes[name]
@@ -345,7 +345,7 @@ class World:
     # --- one run -------------------------------------------------------------------------------------------
 
     def run(self, chooser):
-        """Run the plan once from its beginning; return what went wrong."""
+        """Run the plan once from its beginning; return the violations."""
         self._beginning.back()
         self._current = None
         plan = self.plan
@@ -364,13 +364,13 @@ class World:
         try:
             scheduler.run(bodies, events)
         except Endless:
-            self.books.say("endless", f"still not done after {scheduler.step} calls")
+            self.books.say("endless", f"not finished after {scheduler.step} calls")
             return self._unforgiven()
         finally:
             self._complain()
         self.fs.lossy = 0
         if scheduler.killed or self.clock.ticked:
-            self.books.hidden |= self.books.tried  # who knows what the dead and the sleepers had claimed
+            self.books.hidden |= self.books.tried  # killed or paused clients may have claimed any of them
         self._settle()
         return self._unforgiven()
 
@@ -385,20 +385,20 @@ class World:
             self.books.say(f"raised {type(error).__name__}", f"{name}: {type(error).__name__}: {error}")
 
     def _settle(self):
-        """Everybody is gone and all leases have run out: what is left must be what was promised."""
+        """Check, with all clients gone and all leases expired, that exactly the promised messages are left."""
         key = (self.fs.digest, self.clock.ns)
         if key not in self._settled:
-            self._settled[key] = self._look()
+            self._settled[key] = self._empty()
         left, dead, extra = self._settled[key]
         if left is None:
-            self.books.say("endless", "the queue cannot be emptied")
+            self.books.say("endless", "the queue never becomes empty")
             return
         self.books.settle(left, dead)
         if extra:
             self.books.say("leftover", f"after purge: {', '.join(extra)}")
 
-    def _look(self):
-        """Empty the queue; return the bodies that were left, those that are dead, and names that nobody needs."""
+    def _empty(self):
+        """Empty the queue; return the bodies that were left, those that are dead, and leftover names."""
         self.clock.advance(LONG)
         self._switch("z")
         queue = self._people["z"].queue
@@ -431,12 +431,12 @@ def _files(tree):
 
 
 def warm(queue):
-    """Let a queue object measure its clock now, so that a schedule is not full of that."""
+    """Let a queue measure its clock now, to keep that out of the schedules."""
     list(queue.peek("ready", limit=1))
 
 
 def leftovers(tree, dead):
-    """Return the names that should not be there in a queue whose messages are gone or dead."""
+    """Return the names that must not exist in a queue whose messages are all gone or dead."""
     furniture = {"q/", "q/dead/", "q/done/", "q/.ballast", "q/queue.json", "q/.purge.lock"}
     extra = [path for path in tree if path not in furniture and not path.startswith(("q/dead/", "q/done/"))]
     buried = [path for path in tree if path.startswith("q/dead/") and path != "q/dead/"]
@@ -449,7 +449,7 @@ def leftovers(tree, dead):
 
 
 def replay(plan, choices):
-    """Run one schedule again: a list of numbers, or the text that they were written as."""
+    """Run one schedule again, given as a list of numbers or as text."""
     with World(plan) as world:
         return _again(world, read(choices) if isinstance(choices, str) else choices)
 
@@ -463,7 +463,7 @@ def _again(world, choices):
 def exhaust(plan, limit=None):
     """Run every schedule of a plan, or the first `limit`; return (runs, pruned, complete, failure or None).
 
-    `runs` went to their ends; `pruned` were cut where all that could follow had been tried.
+    `runs` schedules ran to their ends; `pruned` ones were cut where every continuation had been tried.
     """
     chooser = DepthFirst()
     runs = pruned = 0
@@ -497,7 +497,7 @@ def wander(plan, runs, seed=0):
 
 @dataclass
 class Failure:
-    """A schedule that breaks a promise, as short as it could be made."""
+    """A schedule that breaks a promise, shortened."""
 
     plan: Plan
     kind: str
@@ -506,12 +506,12 @@ class Failure:
     log: list
 
     def __str__(self):
-        steps = "\n".join(f"    {who}: {what}" for who, what in self.log)
+        steps = "\n".join(f"    {client}: {call}" for client, call in self.log)
         return f"{self.kind}: {self.text}\n  plan {self.plan}\n  replay with {self.choices!r}\n  schedule:\n{steps}"
 
 
 def failure(world, choices, wrong):
-    """Shorten a failing schedule and tell it."""
+    """Shorten a failing schedule and return it as a Failure."""
     kind, plan = wrong[0][0], world.plan
 
     def fails(trial):

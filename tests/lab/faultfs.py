@@ -1,15 +1,15 @@
-"""A mounted directory that behaves like a bad network filesystem: FUSE over a plain one.
+"""A mounted directory that behaves like a faulty network filesystem: FUSE over a plain directory.
 
     with faultfs.mounted(source, point, lost=0.1, nolink=True, cache=1.0): ...
 
-`lost`: that part of all renames, links, unlinks, mkdirs and creations is done, its reply lost, and asked for again, so
-that the caller hears the second answer ("no such file", "file exists"). `nolink`: hard links are refused. `cache`: the
-kernel believes attributes and names for so many seconds; `negative`: that a name is absent, too. `skew`: the server's
-clock is ahead. `refuse`: errno by call name. `slow`: seconds
-a call takes. Two mounts of one source are two hosts. `renameat2` with flags is refused, as by most FUSE filesystems.
+`lost`: the fraction of renames, links, unlinks, mkdirs and creations whose reply is lost; the call is repeated, and the
+caller gets the second answer ("no such file", "file exists"). `nolink`: hard links are refused. `cache`: the seconds
+for which the kernel caches attributes and names; `negative`: it caches missing names too. `skew`: the seconds that the
+clock of the server is ahead. `refuse`: errno by call name. `slow`: the seconds that each call takes. Two mounts of one
+source are two hosts. `renameat2` with flags is refused, as by most FUSE filesystems.
 
-The daemon is a process of its own. A dead one leaves a mount on which every call hangs or fails: `mounted` always
-unmounts, lazily if need be, and waits for nothing without a bound.
+The daemon is a separate process. If it dies, every call on its mount hangs or fails: `mounted` always unmounts, lazily
+if necessary, and every wait is bounded.
 """
 
 import argparse
@@ -26,9 +26,9 @@ import sys
 import time
 from pathlib import Path
 
-#: Seconds for a mount to come up; the machine may be busy.
+#: Seconds for a mount to appear; the machine may be busy.
 PATIENCE = 60.0
-#: Calls whose reply can get lost in a way that matters.
+#: Calls whose lost reply makes a difference.
 LOSABLE = ("rename", "link", "unlink", "mkdir", "rmdir", "create")
 
 
@@ -199,7 +199,7 @@ def _operations(options):
             times = [now, now]
             if buf:
                 for place, each in enumerate((buf.contents.actime, buf.contents.modtime)):
-                    if each.tv_nsec < 10**9:  # else UTIME_NOW: the server's own time
+                    if each.tv_nsec < 10**9:  # otherwise UTIME_NOW: the time of the server
                         times[place] = each.tv_sec * 10**9 + each.tv_nsec
             return self.operations.utimens(path.decode(self.encoding, self.errors), tuple(times))
 
@@ -240,7 +240,7 @@ def main():
 
 
 def is_mounted(point):
-    """Tell from the kernel's table; touching the mount itself could hang."""
+    """Return whether the kernel lists the mount; accessing it could hang."""
     return f" {point} " in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
 
 
@@ -261,7 +261,7 @@ def mounted(source, point, **faults):
 
 @contextlib.contextmanager
 def daemon(module, point, *options, before=()):
-    """Run a module that mounts something at `point`, until it is there; unmounted and ended afterwards."""
+    """Run a module that mounts something at `point` and wait for it; unmount and end it afterwards."""
     point = os.path.realpath(point)
     os.makedirs(point, exist_ok=True)
     command = [sys.executable, "-m", module, *before, point, *options]
@@ -291,7 +291,7 @@ def unmount(point):
 
 
 def _end(daemon):
-    """Wait for the daemon, then insist: it stays while anybody has a file open there."""
+    """Wait for the daemon, then kill it: it does not end while a file there is open."""
     try:
         daemon.wait(1)
     except subprocess.TimeoutExpired:

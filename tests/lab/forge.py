@@ -1,11 +1,11 @@
-"""Kill or trip a real process at its n-th call of a kind, cheaply: strace on a server that forks.
+"""Kill a real process, or fail its call, at its n-th call of a kind, cheaply: strace on a forking server.
 
-The server has imported everything already and does nothing but fork a child for each job, so the children's calls are
-the calls of the work itself. strace is attached to the server for one point ("the 3rd rename") and follows the
-children; it counts for each of them anew. A point costs milliseconds instead of the start of an interpreter.
+The server has imported everything and only forks a child for each job, so the calls of a child are those of the job
+itself. strace is attached to the server for one point ("the 3rd rename") and follows the children; it counts the calls
+of each child separately. A point costs milliseconds instead of the start of an interpreter.
 
 Traps: `--seccomp-bpf` silently drops the signal, so it is not used and every kill is verified by the wait status.
-`retval=` lies about short writes, so those are made with RLIMIT_FSIZE instead (see `short`).
+`retval=` cannot cause real short writes, so those are made with RLIMIT_FSIZE instead (see `short`).
 """
 
 import contextlib
@@ -26,9 +26,9 @@ CALLS = tuple(
     "utimensat fallocate syncfs ftruncate lseek flock".split()
 )
 ERRORS = ("ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES", "ESTALE", "EINTR", "ENOMEM", "EROFS", "EPERM")
-#: A child that takes longer hangs.
+#: Seconds after which a child counts as hung.
 HANG = 60.0
-#: Seconds for strace to come and to go; the machine may be busy.
+#: Seconds for strace to attach and detach; the machine may be busy.
 PATIENCE = 120.0
 
 
@@ -48,11 +48,11 @@ class Forge:
             command, env=env, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
         )
         there.close()
-        # Who is traced and who traces take turns: on one processor they do that twice as fast.
+        # The tracer and the traced process alternate; on one processor that is twice as fast.
         self._processor = _processor()
         os.sched_setaffinity(self._server.pid, self._processor)
         self._socket = here
-        self._hear(60.0)  # it has imported everything
+        self._receive(60.0)  # it has imported everything
         return self
 
     def __exit__(self, *_):
@@ -66,23 +66,23 @@ class Forge:
     def pid(self):
         return self._server.pid
 
-    def _hear(self, patience):
+    def _receive(self, patience):
         if not select.select([self._socket], [], [], patience)[0]:
             raise TimeoutError
         data = self._socket.recv(1 << 16)
         if not data:
-            raise OSError("the forge went out")
+            raise OSError("the server of the forge ended")
         return json.loads(data)
 
     # --- strace ------------------------------------------------------------------------------------------
 
     def arm(self, call, number, fault):
-        """From now on each child meets `fault` ("signal=SIGKILL", "error=EIO") at its `number`-th such call."""
+        """Inject `fault` ("signal=SIGKILL", "error=EIO") at the `number`-th such call of each later child."""
         self.calm()
         self._trace(f"trace={call}", f"inject={call}:{fault}:when={number}")
 
     def count(self, run):
-        """Return how often each call is made by each child that `run()` makes: a list of dicts."""
+        """Return {pid: {call: number of calls}} of the children that `run()` starts."""
         self.calm()
         log = Path(os.environ.get("TMPDIR", "/tmp")) / f"forge-{os.getpid()}.trace"
         self._trace(f"trace={','.join(CALLS)}", output=str(log))
@@ -109,16 +109,16 @@ class Forge:
         self._until("attached")
 
     def _until(self, word):
-        deadline, said = time.monotonic() + PATIENCE, b""
+        deadline, output = time.monotonic() + PATIENCE, b""
         while time.monotonic() < deadline:
             if select.select([self._tracer.stderr], [], [], 1.0)[0]:
                 new = os.read(self._tracer.stderr.fileno(), 1 << 16)
-                said += new
-                if word.encode() in said:
+                output += new
+                if word.encode() in output:
                     return
                 if not new:
                     break
-        raise OSError(f"strace did not attach (status {self._tracer.poll()}): {said!r}")
+        raise OSError(f"strace did not attach (status {self._tracer.poll()}): {output!r}")
 
     def calm(self):
         """Detach strace."""
@@ -130,12 +130,12 @@ class Forge:
     # --- jobs --------------------------------------------------------------------------------------------
 
     def run(self, job, **arguments):
-        """Fork a child that does `job`; return (how it ended, what it said): "killed", "done", "hung" or a number."""
+        """Fork a child that runs `job`; return (ending, events). An ending is "killed", "done", "hung" or a number."""
         self._socket.send(json.dumps({"job": job, **arguments}).encode())
-        said, pid, hung = [], 0, False
+        events, pid, hung = [], 0, False
         while True:
             try:
-                word = self._hear(HANG)
+                word = self._receive(HANG)
             except TimeoutError:
                 if hung or not pid:
                     raise
@@ -147,26 +147,26 @@ class Forge:
             elif "status" in word:
                 status = word["status"]
                 if hung:
-                    return "hung", said
+                    return "hung", events
                 if os.WIFSIGNALED(status):
                     return "killed" if os.WTERMSIG(
                         status
-                    ) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}", said
+                    ) == signal.SIGKILL else f"signal {os.WTERMSIG(status)}", events
                 code = os.waitstatus_to_exitcode(status)
-                return "done" if code == 0 else code, said
+                return "done" if code == 0 else code, events
             else:
-                said.append(word["say"])
+                events.append(word["say"])
 
 
 def _processor():
-    """Return the processor to use: not the one that the tests beside us use."""
+    """Return the processor to use, a different one for each xdist worker."""
     all_ = sorted(os.sched_getaffinity(0))
     number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     return {all_[(int(number) if number.isdigit() else os.getpid()) % len(all_)]}
 
 
 def serve(module, fd):
-    """The server: nothing here may make one of the calls that are counted."""
+    """Run the server; it must not make any of the counted calls itself."""
     import importlib
 
     jobs = importlib.import_module(module)

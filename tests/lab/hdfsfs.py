@@ -1,8 +1,8 @@
-"""A mounted directory with the rules of HDFS behind fuse: run as a program, SOURCE POINT CACHE_SECONDS.
+"""A mounted directory with the rules of HDFS over FUSE; as a program: SOURCE POINT CACHE_SECONDS.
 
 Creation is never exclusive; a rename onto an existing file fails with EIO, onto an existing directory moves into it;
-there are no hard links and no fsync; a file gets its content a while after close() has returned; the kernel keeps
-attributes and names for CACHE_SECONDS. It shows what follows from these rules, not what HDFS does.
+there are no hard links and no fsync; a file gets its content some time after close() has returned; the kernel keeps
+attributes and names for CACHE_SECONDS. It tests these rules, not HDFS itself.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def main():
             return [".", "..", *os.listdir(self.real(path))]
 
         def create(self, path, mode, fi=None):
-            # O_EXCL is not honoured: whoever comes second truncates.
+            # O_EXCL is ignored: a second creation truncates the file.
             with open(self.real(path), "wb"):
                 pass
             os.chmod(self.real(path), mode & 0o777)
@@ -70,7 +70,7 @@ def main():
         def release(self, path, fh):
             data = self.open_files.pop(fh, None)
             if data:
-                # By inode, as the name node knows it: the file may have another name by then.
+                # By inode, as in the name node: the file may have another name by then.
                 backing = os.open(self.real(path), os.O_WRONLY)
                 threading.Timer(dice.uniform(0.0, 0.1), self.store, (backing, bytes(data))).start()
 
@@ -96,7 +96,7 @@ def main():
             os.rmdir(self.real(path))
 
         def utimens(self, path, times=None):
-            os.utime(self.real(path))  # only ever asked for the time of the server
+            os.utime(self.real(path))  # the library asks only for the time of the server
 
         def statfs(self, path):
             return {"f_bsize": 4096, "f_blocks": 1 << 20, "f_bavail": 1 << 20, "f_bfree": 1 << 20}
@@ -112,7 +112,7 @@ def main():
 
 @contextlib.contextmanager
 def mounted(source, point, cache=60.0):
-    """Mount it in a process of its own, for as long as the block lasts."""
+    """Mount it in a separate process within the block."""
     Path(point).mkdir(parents=True, exist_ok=True)
     daemon = subprocess.Popen([sys.executable, __file__, str(source), str(point), str(cache)])
     try:

@@ -1,4 +1,4 @@
-"""Things that nobody would put into a queue's directory, except by accident or malice."""
+"""Entries that get into the directory of a queue only by accident or malice."""
 
 import os
 import random
@@ -12,7 +12,7 @@ LATER = "9000000000000000"
 
 
 def shapes():
-    """Return names that look like ours, or nearly."""
+    """Return one valid name of every kind."""
     return [
         ID, f"{ID}.{UNTIL}.1", f"{ID}.{UNTIL}.1.token", f"{ID}.{LATER}.1.token", f"{ID}.new", f"{ID}.error",
         f"{ID}.batch", f"{ID}.slice", f"{ID}.batch.new", f"{ID}.{UNTIL}.1.token.ack",
@@ -32,10 +32,10 @@ def strange_names():
 
 
 def plant(path, outside):
-    """Fill a directory with one entry of every kind; return what is in it. `outside` is a file links point to."""
+    """Fill a directory with entries of every kind; return their number. Links point to the file `outside`."""
     planted = 0
     for number, name in enumerate(shapes()):
-        # Each shape as something that is no plain file: ids differ so that all can lie side by side.
+        # Each kind of name on something that is not a plain file; the ids differ so that all can exist together.
         other = name.replace(ID, str(int(ID) + number))
         kinds = (_fifo, _symlink, _dangling, _directory, _socket, _loop)
         for step, kind in enumerate(kinds):
@@ -76,7 +76,7 @@ def _directory(path, outside):
 def _socket(path, outside):
     here = os.getcwd()
     with socket.socket(socket.AF_UNIX) as line:
-        os.chdir(os.path.dirname(path))  # a socket's path may be only 108 bytes long
+        os.chdir(os.path.dirname(path))  # the path of a socket is limited to 108 bytes
         try:
             line.bind(os.path.basename(path))
         finally:
@@ -103,7 +103,7 @@ def tree(path):
 
 
 def fuzz(count, seed=0):
-    """Parse so many names; return (how many are ours, complaints): it never raises, and rebuilds letter for letter."""
+    """Parse `count` fuzzed names; return (number of valid ones, violations): no exception, and exact rebuilds."""
     accepted, wrong = 0, []
     for name in fuzzed(count, seed):
         try:
@@ -119,7 +119,7 @@ def fuzz(count, seed=0):
 
 
 def fuzzed(count, seed=0):
-    """Yield names that are almost right: good ones with a few characters changed."""
+    """Yield almost valid names: valid ones with a few characters changed."""
     dice = random.Random(seed)
     alphabet = "0123456789.newbatchslicetok-_ /\\\0\n²٣é" + "\udcff"
     good = [*shapes(), *strange_names()]

@@ -1,8 +1,8 @@
 """Power loss: images of a mounted filesystem, taken at any instant, mounted again and read.
 
-A filesystem on a loop device writes to an image file; a copy of that file is what a disk would hold had the power gone
-at that moment. Copies are taken while the work goes on and looked at afterwards, one at a time, with the original
-unmounted: two btrfs of one identity must never be mounted together.
+A filesystem on a loop device writes to an image file; a copy of that file is what a disk would hold after a power
+loss at that moment. Copies are taken during the work and checked afterwards, one at a time, with the original
+unmounted: two btrfs with the same UUID must never be mounted together.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def run(*command, check=True):
 
 
 def make(kind, image, megabytes=None):
-    """Make an image file with an empty filesystem."""
+    """Create an image file with an empty filesystem."""
     with open(image, "wb") as file:
         file.truncate((megabytes or SIZES[kind]) << 20)
     run(*MAKE[kind], str(image))
@@ -50,9 +50,9 @@ def make(kind, image, megabytes=None):
 
 @contextlib.contextmanager
 def mounted(kind, image, point, options="loop"):
-    """Mount an image (or a device); always unmounted, lazily if somebody is still there.
+    """Mount an image (or a device); always unmounted, lazily if it is still in use.
 
-    By system calls: thousands of images are mounted, and each program that need not be started counts.
+    It uses system calls: thousands of images are mounted, and starting a program for each would take too long.
     """
     Path(point).mkdir(parents=True, exist_ok=True)
     words = options.split(",")
@@ -88,7 +88,7 @@ def _loop(image):
                 break
             except OSError as error:
                 os.close(fd)
-                if error.errno != errno.EBUSY:  # else somebody else took it first
+                if error.errno != errno.EBUSY:  # EBUSY: another process took the device first
                     raise
         else:
             raise OSError(errno.EBUSY, "no free loop device")
@@ -101,7 +101,7 @@ def _loop(image):
 
 
 def copy(image, target):
-    """Copy an image as it is now, holes kept."""
+    """Copy an image as it is now, with its holes."""
     with open(image, "rb", buffering=0) as source, open(target, "wb", buffering=0) as sink:
         end, place = os.fstat(source.fileno()).st_size, 0
         os.ftruncate(sink.fileno(), end)
@@ -121,7 +121,7 @@ def copy(image, target):
 
 
 class Album:
-    """Copies of an image, each with what had been promised when it was taken."""
+    """Copies of an image, each with what had been promised at that moment."""
 
     def __init__(self, image, folder, limit):
         self._image = image
@@ -141,7 +141,7 @@ class Album:
             self.taken.append((target, known))
 
     def look(self, kind, point, judge):
-        """Mount each copy and let `judge(path, **known)` list complaints; return them all. Copies are removed."""
+        """Mount each copy and judge it with `judge(path, **known)`; return all violations and remove the copies."""
         options = "loop,nouuid" if kind == "xfs" else "loop"
         wrong = []
         for number, (image, known) in enumerate(self.taken):

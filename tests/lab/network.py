@@ -1,4 +1,4 @@
-"""Two hosts on a network filesystem that loses replies: what they pass to one another, and what went wrong with it."""
+"""Two hosts on a network filesystem that loses replies: the messages between them, and the violations."""
 
 import json
 import os
@@ -52,8 +52,8 @@ def flow(one, other, count):
 
 
 def judge(server, count, acked, lost):
-    """Return complaints: each message came once, no live lease was called lost, nothing is left on the server."""
-    wrong = [f"a live lease was called lost: {body!r}" for body in lost]
+    """Return the violations: a message not delivered once, a live lease reported lost, a file left on the server."""
+    wrong = [f"a live lease was reported lost: {body!r}" for body in lost]
     wrong += [f"{acked.count(body)} times: {body!r}" for body in set(acked) if acked.count(body) > 1]
     if len(set(acked)) != count // 2 * 2:
         wrong.append(f"{count // 2 * 2 - len(set(acked))} lost of {count}")
@@ -62,7 +62,7 @@ def judge(server, count, acked, lost):
 
 
 def lose(place, count, *, seed=0, **faults):
-    """Pass `count` messages between two mounts with these faults; return (messages, replies lost, complaints)."""
+    """Pass `count` messages between two mounts with these faults; return (messages, replies lost, violations)."""
     place = Path(place)
     tallies = [place / f"replies{host}" for host in (1, 2)]
     with (

@@ -1,10 +1,10 @@
-"""A real NFS server, mounted as often as one likes: nfs-ganesha, and a small FUSE client on libnfs.
+"""A real NFS server with any number of mounts: nfs-ganesha, and a small FUSE client based on libnfs.
 
     with nfs.served(place) as export, nfs.mounted(place / "one") as one, nfs.mounted(place / "two") as two: ...
 
-There is no NFS client in every kernel, and none that a test may load; this one speaks NFS version 3 in user space. Each
-mount is a client of its own, with no cache of names or attributes, so that what is tried is the server: its create,
-rename, link and remove, its times, and how it answers two clients at once.
+Not every kernel has an NFS client, and a test may not load one; this client speaks NFS version 3 in user space. Each
+mount is a separate client without a cache of names or attributes, so that the server is tested: its create, rename,
+link and remove, its times, and its answers to two clients at once.
 
     python -m lab.nfs POINT PORT         the daemon
 """
@@ -36,7 +36,7 @@ LOG {{ Default_Log_Level = FATAL; }}
 
 
 def missing():
-    """Return what is not there of what this needs; Debian: nfs-ganesha nfs-ganesha-vfs rpcbind libnfs13."""
+    """Return the programs and libraries that are missing; Debian: nfs-ganesha nfs-ganesha-vfs rpcbind libnfs13."""
     programs = {"ganesha.nfsd": "nfs-ganesha", "rpcbind": "rpcbind"}
     absent = [
         package for name, package in programs.items() if not shutil.which(name, path="/usr/bin:/usr/sbin")
@@ -216,7 +216,7 @@ def _operations(client):
             return -errno.EINVAL if flags else self.rename_fuse_2(old, new)
 
         def utimens_fuse_3(self, path, buf, fip):
-            times = None  # the server's own time
+            times = None  # the time of the server
             if buf and buf.contents.modtime.tv_nsec < 10**9:
                 parts = (buf.contents.actime, buf.contents.modtime)
                 times = tuple(each.tv_sec * 10**9 + each.tv_nsec % 10**9 for each in parts)
@@ -240,7 +240,7 @@ def main():
 
 @contextlib.contextmanager
 def served(place, port=PORT):
-    """Serve `place`/export; gives its path on the server. `place` must be on a disk that knows file handles."""
+    """Serve `place`/export; yield its path on the server. `place` must be on a filesystem with file handles."""
     place = Path(place)
     (place / "export").mkdir(parents=True)
     (place / "recovery").mkdir()
@@ -252,7 +252,7 @@ def served(place, port=PORT):
 
 @contextlib.contextmanager
 def _portmapper():
-    """The server wants one to register with, even though nobody asks it."""
+    """Run rpcbind: the server insists on registering, although no client asks it."""
     if _answers(111):
         yield
         return
@@ -288,7 +288,7 @@ def _answers(port):
 
 @contextlib.contextmanager
 def mounted(point, port=PORT):
-    """Mount the export, as another host."""
+    """Mount the export as another host."""
     with faultfs.daemon("lab.nfs", point, str(port)) as where:
         yield where
 

@@ -1,4 +1,4 @@
-"""What the explorer is asked to run: complete for two clients, at random for three and four, on every layout."""
+"""The plans of the explorer: complete for two clients, random for three and four, on every layout."""
 
 import dataclasses
 import itertools
@@ -9,34 +9,34 @@ from lab import explore
 from lab.explore import Plan
 
 NFS = {"fstype": "nfs4"}
-#: What the formats of others cannot promise where replies are lost (docs/layouts.md): what was put is never lost.
+#: Violations that the other layouts cannot exclude if replies are lost (docs/layouts.md); no put is ever lost.
 NO_FENCE = ("false loss", "blind", "twice", "back", "acked twice", "two holders")
-#: And on any filesystem: a lock of dirq may be away for a moment while somebody looks whether it is stale.
+#: And on any filesystem: a lock of dirq may be missing for a moment while a client checks whether it is stale.
 FORGIVEN = {"vsqs": (), "dirq-simple": ("false loss",), "dirq-normal": ("false loss",)}
 OTHERS = ("vsqs", "dirq-simple", "dirq-normal")
 
 
 def other(layout, text, **more):
-    """Return a plan for the format of another program, with what it cannot promise forgiven."""
+    """Return a plan for another layout; violations that it cannot exclude are ignored."""
     forgiven = NO_FENCE if more.get("lossy") else FORGIVEN[layout]
     return Plan.of(text, layout=layout, forgiven=forgiven, **more)
 
 
-#: Two clients of up to four operations, all schedules: plan -> at least so many runs.
+#: Two clients of up to four operations, all schedules: name -> (plan, minimum of runs).
 COMPLETE = {
     "two consumers": (Plan.of("gaga|gaga"), 2700),
-    "two consumers, one takes two": (Plan.of("gaga|ggaa"), 1900),
-    "both take two": (Plan.of("ggaa|ggaa", before="pp"), 6000),
+    "two consumers, one gets two": (Plan.of("gaga|ggaa"), 1900),
+    "both get two": (Plan.of("ggaa|ggaa", before="pp"), 6000),
     "release": (Plan.of("gaga|glga"), 13500),
-    "release beside one who takes two": (Plan.of("ggaa|glga"), 9800),
+    "release beside a consumer of two": (Plan.of("ggaa|glga"), 9800),
     "renew": (Plan.of("gaga|gnga"), 3700),
     "both renew": (Plan.of("gnga|gnga"), 4700),
     "retry": (Plan.of("grga|ga"), 7400),
     "retry with a reason": (Plan.of("gt|ga"), 2000),
     "reject and redrive": (Plan.of("gjd|gjd"), 10000),
-    "two who redrive": (Plan.of("d|dga", before="pgj"), 50),
+    "two redrives": (Plan.of("d|dga", before="pgj"), 50),
     "a producer and a consumer": (Plan.of("pp|gaga"), 800),
-    "a producer who consumes": (Plan.of("gaga|Pga"), 5600),
+    "a producer that consumes": (Plan.of("gaga|Pga"), 5600),
     "a batch": (Plan.of("P|gaga", before=""), 100),
     "purge beside a consumer": (Plan.of("gaga|ugau"), 1800),
     "purge beside a producer": (Plan.of("uu|pp"), 250),
@@ -56,12 +56,12 @@ COMPLETE = {
     },
 }
 
-#: Three and four clients at random: plan -> so many schedules.
+#: Three and four clients at random: name -> (plan, number of schedules).
 MANY = {
     "three consumers and time": (Plan.of("gna|ga|ga", ticks=2), 13_000),
     "three consumers": (Plan.of("ga|ga|ga", before="pp"), 13_000),
     "a producer and two consumers": (Plan.of("p|ga|gl"), 13_000),
-    "give and take": (Plan.of("gl|gr|ga", ticks=1), 13_000),
+    "release, retry and ack": (Plan.of("gl|gr|ga", ticks=1), 13_000),
     "everything": (Plan.of("pp|gtga|glga|u", ticks=1), 5000),
     "the dead": (Plan.of("gjd|gjd|ga", before="pp", ticks=1), 5000),
     "batches": (Plan.of("P|gaga|gt|u", before="P", ticks=1), 4000),
@@ -93,7 +93,7 @@ MANY = {
     },
 }
 
-#: The programs of the campaign: all pairs of them completely, threes and fours of them at random.
+#: The programs of the campaign: all pairs completely, groups of three and four at random.
 PROGRAMS = (
     "gaga", "ggaa", "glga", "grga", "gnga", "gnla", "gjdg", "gtga", "pgap", "pp", "P", "uu", "dga", "ugau",
 )  # fmt: skip
@@ -102,7 +102,7 @@ FAULTS = ({}, {"ticks": 1}, {"kills": 1}, {"lossy": 2, **NFS}, {"noreplace": Fal
 
 
 def pairs() -> Iterator[Plan]:
-    """All pairs of programs, on the native layout and then on the others."""
+    """Yield all pairs of programs, on the native layout and then on the others."""
     for one, two in itertools.combinations_with_replacement(PROGRAMS, 2):
         yield Plan.of(f"{one}|{two}", before="pp" if "d" not in one + two else "pgj")
     for layout in OTHERS:
@@ -111,7 +111,7 @@ def pairs() -> Iterator[Plan]:
 
 
 def _one_producer(layout, programs):
-    """VSQS: that two do not put in one microsecond is a matter of real time, and here the clock stands still."""
+    """Leave only one producer on vsqs: it relies on puts in different microseconds, and here the clock stands still."""
     if layout != "vsqs":
         return programs
     producers = [place for place, program in enumerate(programs) if "p" in program.lower()]
@@ -119,7 +119,7 @@ def _one_producer(layout, programs):
 
 
 def threes_and_fours(number) -> Plan:
-    """The plan of that number: a mixture of programs, faults and layouts, always the same for one number."""
+    """Return a mixture of programs, faults and a layout that depends only on the number."""
     dice = zlib.crc32(str(number).encode())
     layout = ("native", "native", *OTHERS)[number % 5]
     programs = PROGRAMS if layout == "native" else SIMPLE_PROGRAMS
@@ -130,15 +130,15 @@ def threes_and_fours(number) -> Plan:
     faults = {name: value for name, value in faults.items() if name != "sliced"}
     plan = other(layout, "|".join(_one_producer(layout, some)), before="pp", **faults)
     if layout != "vsqs":
-        # A live lock that was taken for a stale one is put back, and somebody may have locked meanwhile (dirq's D7).
+        # A live lock mistaken for a stale one is put back, and another client may have locked meanwhile (D7 of dirq).
         plan = dataclasses.replace(plan, forgiven=(*plan.forgiven, "two holders"))
     return plan
 
 
 def campaign(scale: float) -> tuple[int, str, list[str]]:
-    """Run all pairs of programs, completely where 200,000 x scale runs are enough, and then threes and fours.
+    """Run all pairs of programs, completely where 200,000 x scale runs are enough, then groups of three and four.
 
-    Returns how many schedules were run, what else there is to say, and what went wrong. At scale 1 about an hour.
+    Return the number of schedules, a detail for the table, and the violations. Scale 1 takes about an hour.
     """
     whole = cut = complete = count = 0
     wrong: list[str] = []
@@ -153,6 +153,6 @@ def campaign(scale: float) -> tuple[int, str, list[str]]:
         wrong += [str(failure)] if failure else []
     detail = (
         f"{complete} of {count} pairs of programs complete ({exhausted:,} schedules run to their ends and "
-        f"{cut:,} cut where all that could follow had been tried); {whole - exhausted:,} at random with 3 or 4 clients"
+        f"{cut:,} cut where every continuation had been tried); {whole - exhausted:,} at random with 3 or 4 clients"
     )
     return whole + cut, detail, wrong

@@ -1,8 +1,8 @@
-"""Bugs to plant into the library, each with the shortest schedule that shows it.
+"""Bugs to plant in the library, each with the shortest schedule that shows it.
 
-Some once were in it and were found by the explorer, the others are the mistakes that such queues make. A schedule is
-kept as text; what its digits mean changes with the calls that the library makes, so each is checked against its bug:
-`find` looks for a new one.
+Some were once in the library and were found by the explorer; the others are common mistakes of such queues. A schedule
+is stored as text. The meaning of its digits changes with the calls of the library, so a test checks each schedule with
+its bug; `find` searches for a new one.
 """
 
 import functools
@@ -25,7 +25,7 @@ NFS = {"fstype": "nfs4"}
 
 @dataclass(frozen=True)
 class Bug:
-    """`plant(original)` returns what takes the place of `owner.name`; `kind` is what the books say then."""
+    """`plant(original)` returns the replacement of `owner.name`; `kind` is the violation that it causes."""
 
     owner: type
     name: str
@@ -36,13 +36,13 @@ class Bug:
 
 
 def find(bug, runs=20_000):
-    """Look for the bug, which is in place, from nothing; return the failure or None."""
+    """Search for a schedule that shows the planted bug; return the failure or None."""
     if len(bug.plan.programs) == 2:
         return explore.exhaust(bug.plan, limit=runs)[3]
     return explore.wander(bug.plan, runs, seed="find")[1]
 
 
-# --- what takes the place of the right thing ----------------------------------------------------------------
+# --- the replacements --------------------------------------------------------------------------------------
 
 
 def _publish_by_link(_original):
@@ -183,7 +183,7 @@ BUGS = {
     "a lease that was over when it was handed out": Bug(
         Claimer, "_refreshed", _born_old, Plan.of("g|p", ticks=1), "born old", "000000010000001"
     ),
-    # the mistakes of such queues
+    # common mistakes of such queues
     "ack deletes whatever has the id": Bug(
         Settler, "ack", _delete_by_id, Plan.of("ga|ga", ticks=1), "acked twice", "00000000000121"
     ),

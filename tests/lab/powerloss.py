@@ -1,4 +1,4 @@
-"""What a queue has promised, and what is left of it when the power goes: the story told to the images."""
+"""Power loss: compare what a queue has promised with what is left in the images of its disk."""
 
 import functools
 import os
@@ -8,7 +8,7 @@ from dirqueue.disk import fs
 from lab import images
 from lab.census import Census
 
-#: Calls after which something may have changed on disk.
+#: Calls that may change the disk.
 CHANGING = (
     "write",
     "fsync",
@@ -23,8 +23,8 @@ CHANGING = (
 )
 
 
-class Teller:
-    """Puts and acks messages; a picture is taken after every call that may change the disk."""
+class Client:
+    """Puts and acks messages; an image is taken after every call that may change the disk."""
 
     def __init__(self, album, path, **settings):
         self.album = album
@@ -39,8 +39,8 @@ class Teller:
             maybe_acked=list(self.acking),
         )
 
-    def tell(self):
-        """Live a while, until the album is full."""
+    def run(self):
+        """Put, get, ack and reject until the album is full."""
         number = 0
         while not self.album.full:
             number += 1
@@ -65,38 +65,38 @@ class Teller:
 
 
 def photograph(kind, place, count, **settings):
-    """Take `count` images of one filesystem, after each call of a queue on it; return (images, complaints)."""
+    """Take `count` images of one filesystem, after each call of a queue on it; return (images, violations)."""
     image, point = place / f"{kind}.img", place / "mount"
     images.make(kind, image)
     album = images.Album(image, place / "copies", count)
     saved = {name: getattr(fs, name) for name in CHANGING}
     with images.mounted(kind, image, point) as path:
-        teller = Teller(album, os.path.join(path, "queue"), **settings)
+        client = Client(album, os.path.join(path, "queue"), **settings)
         try:
             for name, call in saved.items():
-                setattr(fs, name, _watched(call, teller))
-            teller.tell()
+                setattr(fs, name, _watched(call, client))
+            client.run()
         finally:
             for name, call in saved.items():
                 setattr(fs, name, call)
-            teller.queue.close()
+            client.queue.close()
     layout = settings.get("layout", "native")
     wrong = album.look(kind, place / "again", functools.partial(judge, layout=layout))
     image.unlink()
     return len(album.taken), wrong
 
 
-def _watched(call, teller):
+def _watched(call, client):
     def watched(*args, **kwargs):
         result = call(*args, **kwargs)
-        teller.snap()
+        client.snap()
         return result
 
     return watched
 
 
 def judge(path, *, layout="native", **known):
-    """Read an image without the library: what was promised is there, once and whole."""
+    """Read an image without the library; return the violations: every promised message is there, once and complete."""
     queue = os.path.join(path, "queue")
     if not os.path.isdir(queue):
         return [f"lost: {len(known['promised'])} messages with their queue"] if known["promised"] else []
@@ -104,10 +104,10 @@ def judge(path, *, layout="native", **known):
 
 
 def photograph_unsynced(kind, place, count):
-    """Do the same with sync=False; return (images, losses, complaints).
+    """Do the same with sync=False; return (images, losses, violations).
 
-    What may be lost is what the documentation says: puts since the last sync of the filesystem are missing, empty or
-    short, and acks since then come back. A loss is one of these; anything else is a complaint.
+    The documented losses are allowed: puts since the last sync of the filesystem are missing, empty or short, and
+    messages acked since then come back. Anything else is a violation.
     """
     image, point = place / f"{kind}.img", place / "mount"
     images.make(kind, image)
@@ -150,13 +150,13 @@ def _judge_unsynced(losses, path, *, kept, gone, late, new):
     losses += [f"ack is gone: {body[:20]!r}" for body in late if body in there]
     for body in set(there) - kept - set(late) - set(new):
         if body.strip(b"\0") and not any(one.startswith(body) for one in new):
-            wrong.append(f"neither whole nor empty nor short: {body[:20]!r}")
+            wrong.append(f"neither complete nor empty nor short: {body[:20]!r}")
         losses.append(f"short: {body[:20]!r}")
     return wrong
 
 
 def reorder(place, count, *, seed=0, **settings):
-    """Record a queue's work on ext4 block by block, then lose the power `count` times; return (images, complaints)."""
+    """Record a queue's work on ext4 block by block, then lose the power `count` times; return (images, violations)."""
     from lab import blocklog
 
     marks = []
@@ -165,15 +165,15 @@ def reorder(place, count, *, seed=0, **settings):
         with images.mounted("ext4", device, place / "mount", "rw") as path:
             os.sync()
             start = blocklog.length(log)
-            teller = Teller(_Marks(marks, log), os.path.join(path, "queue"), **settings)
-            teller.tell()
+            client = Client(_Marks(marks, log), os.path.join(path, "queue"), **settings)
+            client.run()
     image = place / "crash.img"
     wrong, taken = [], 0
     for end in blocklog.crashes(log, images.SIZES["ext4"], image, since=start, count=count, seed=seed):
         taken += 1
         before = [known for at, known in marks if at <= end]
         after = [known for at, known in marks if at > end]
-        # Promised: what had returned by then. In doubt: an ack that returned a little later.
+        # Promised is what had returned by then; an ack that returned a little later may be on disk.
         known = dict(before[-1] if before else {"promised": [], "acked": [], "maybe_acked": []})
         known["known"] = marks[-1][1]["known"]
         known["maybe_acked"] = (after or before)[-1]["maybe_acked"]
@@ -184,7 +184,7 @@ def reorder(place, count, *, seed=0, **settings):
 
 
 class _Marks:
-    """An album that only notes how far the log had come."""
+    """An album that only records the length of the log."""
 
     def __init__(self, marks, log, rounds=12):
         self._marks, self._log, self._left = marks, log, rounds * 5

@@ -1,7 +1,7 @@
-"""Set a world of objects back to an earlier moment, in place and fast: for runs that all begin alike.
+"""Reset a graph of objects to an earlier moment, in place and fast, for runs that all begin the same.
 
-Everything that can be reached from the roots through attributes, slots and containers is remembered, and given back
-its contents on request. Objects of other packages, functions, modules and locks are left alone.
+The contents of everything that the roots reach through attributes, slots and containers are saved, and restored on
+request. Objects of other packages, functions, modules and locks are not changed.
 """
 
 import functools
@@ -11,7 +11,7 @@ PLAIN = (str, bytes, int, float, bool, type(None), type)
 
 
 class Moment:
-    """The contents of everything that the roots reach, now."""
+    """The saved contents of everything that the roots reach."""
 
     def __init__(self, roots, stop=()):
         self._stop = stop
@@ -26,7 +26,7 @@ class Moment:
             waiting += self._remember(thing)
 
     def _remember(self, thing):
-        """Note one object; return what it refers to."""
+        """Save one object; return what it refers to."""
         if isinstance(thing, dict):
             self._dicts.append((thing, dict(thing)))
             return [*thing.values()]
@@ -51,7 +51,7 @@ class Moment:
         return inner
 
     def back(self):
-        """Make it that moment again."""
+        """Restore the saved contents."""
         for thing, was in self._dicts:
             thing.clear()
             thing.update(was)
@@ -75,7 +75,7 @@ def _slots(kind):
 
 
 def picture(thing, stop=(), seen=None):
-    """Return the contents of everything that one thing reaches, as something that can be hashed and compared."""
+    """Return the contents of everything that an object reaches, as a hashable value."""
     if isinstance(thing, PLAIN):
         return thing
     seen = {} if seen is None else seen

@@ -1,6 +1,6 @@
-"""The stories of `stories`, each in a directory of its own: prepared here, lived in a child, judged here.
+"""Prepares and judges the stories of `stories`, each in its own directory; a child runs them.
 
-Judged is the directory alone, first read without the library, then cleaned and emptied with it.
+Only the directory is judged: it is first read without the library, then cleaned and emptied with it.
 """
 
 import errno
@@ -18,7 +18,7 @@ from lab.stories import LARGE, STORIES, open_queue
 ALL_AT_ONCE = ("put_many", "batch commit")
 BATCH = [b"one", b"two", b"three"]
 
-#: What a process that died left behind long ago, by layout: (name, what is in it; None for a directory).
+#: Leftovers of a process that died long ago, by layout: (name, content; None for a directory).
 ORPHANS = {
     "native": [("1700000000000000000000001.new", b"orphan"), ("1700000000000000000000002.batch.new", None)],
     "vsqs": [("1700000000000000.new", b"orphan")],
@@ -35,7 +35,7 @@ ORPHANS = {
 
 
 class Story:
-    """One story in one directory; `settings` are those of its queue, the layout among them."""
+    """One story in one directory; `settings` are those of its queue, including the layout."""
 
     def __init__(self, name, place, **settings):
         self.name = name
@@ -91,7 +91,7 @@ class Story:
 
     @staticmethod
     def _hold(queue, step, body):
-        """Make one message dead, or one that was tried before."""
+        """Make one message dead, or one that has been delivered before."""
         leases = [queue.get(timeout=0, lease=60.0)]
         while leases[-1].message.body != body:
             leases.append(queue.get(timeout=0, lease=60.0))
@@ -104,30 +104,30 @@ class Story:
 
     # --- after ---------------------------------------------------------------------------------------------
 
-    def judge(self, said):
-        """Return complaints about the directory as it was left, and after it was cleaned and emptied."""
-        told = {"trying": [], "put": [], "acking": [], "acked": []}
-        for word, *rest in said:
-            if word in told:
+    def judge(self, events):
+        """Return the violations in the directory as it was left, and after it was cleaned and emptied."""
+        reported = {"trying": [], "put": [], "acking": [], "acked": []}
+        for word, *rest in events:
+            if word in reported:
                 body = rest[0].encode()
-                told[word].append(LARGE if LARGE.startswith(body) else body)
+                reported[word].append(LARGE if LARGE.startswith(body) else body)
         books = {
             "known": self.known,
-            "promised": [*self.promised, *told["put"]],
-            "acked": told["acked"],
-            "maybe_acked": told["acking"],
+            "promised": [*self.promised, *reported["put"]],
+            "acked": reported["acked"],
+            "maybe_acked": reported["acking"],
         }
         if self.name == "convert":
             return self._converted(books)
         if not os.path.isdir(self.path):
-            return [f"lost: {body!r}" for body in told["put"]]
+            return [f"lost: {body!r}" for body in reported["put"]]
         wrong = self._complaints(books)
         if self.name == "put_path" and b"moved" not in Census(self.path, self.layout).waiting:
             wrong += [] if (self.place / "file").exists() else ["lost: the file that was moved in"]
         return wrong or self._after(books)
 
     def aside(self, code):
-        """Whether a message lies there with a note that it could not be read for this reason."""
+        """Return whether a message was set aside with a note that it could not be read for this reason."""
         words = f"cannot be read: {os.strerror(getattr(errno, code))}".encode()
         return any(words in note.read_bytes() for note in Path(self.path).rglob("*.error"))
 
@@ -136,7 +136,7 @@ class Story:
         wrong = there.complaints(**books)
         if self.layout == "native" and self.name in ALL_AT_ONCE:
             seen = sum(body in there.waiting for body in BATCH)
-            wrong += [f"{seen} of a batch of 3 to be seen"] if seen not in (0, 3) else []
+            wrong += [f"{seen} of a batch of 3 are visible"] if seen not in (0, 3) else []
         return wrong
 
     def _after(self, books):
@@ -145,7 +145,7 @@ class Story:
         expire(self.path)
         queue.purge()
         if self.name == "batch commit":
-            stories.commit(queue)  # whoever wrote it does not know, and writes it again
+            stories.commit(queue)  # the writer does not know that it succeeded, and writes it again
             queue.purge()
             books = {**books, "promised": [*books["promised"], *BATCH]}
         wrong = self._complaints(books)
@@ -160,7 +160,7 @@ class Story:
             got.append(lease.message.body)
             lease.ack()
         else:
-            wrong.append("the queue cannot be emptied")
+            wrong.append("the queue never becomes empty")
         wrong += [f"not delivered: {body[:40]!r}" for body in set(left.waiting) - set(got)]
         queue.purge()
         end = Census(self.path, self.layout)
@@ -170,7 +170,7 @@ class Story:
         return wrong
 
     def _converted(self, books):
-        """A conversion that ended anywhere has every message somewhere; run again it ends well."""
+        """Check that an interrupted conversion lost no message, and that a second run completes it."""
         there = set()
         for root, _, files in os.walk(self.place):
             there |= {Path(root, name).read_bytes() for name in files}
@@ -183,7 +183,7 @@ class Story:
         try:
             convert(self.path, layout=target, wait=30.0, sync=self.settings.get("sync", True))
         except dirqueue.DirQueueError as error:
-            return [f"cannot be converted again: {error}"]
+            return [f"the second conversion failed: {error}"]
         time.sleep(0.002)
         with open_queue(self.path, **({} if target == "native" else {"layout": target})) as queue:
             queue.purge()
@@ -194,18 +194,18 @@ class Story:
         return wrong
 
 
-#: A stale handle is a directory that another host removed: to say that it, or what was in it, is gone is right.
+#: ESTALE means that another host removed the directory, so errors that report it or a message as gone are right.
 GONE = ("QueueNotFound", "LeaseLost", "Empty", "MessageNotFound")
 
 
-def judge_error(said, code, *, aside=False):
-    """Return complaints about how an injected errno was reported.
+def judge_error(events, code, *, aside=False):
+    """Return the violations in how an injected errno was reported.
 
-    The one right error is QueueAccess with that very errno, in the attribute and in the text. A message that was
-    claimed and cannot be read is set aside with a note (`aside`), and the queue may be empty without it.
+    The only right error is QueueAccess with that errno, in the attribute and in the text. A message that was
+    claimed and is unreadable is set aside with a note (`aside`); the queue may then be empty.
     """
     wrong = []
-    for word, *rest in said:
+    for word, *rest in events:
         if word == "raised":
             wrong.append(f"{code}: raised {rest[0]}: {rest[1]}")
         elif word == "leak":

@@ -1,38 +1,38 @@
 """A deterministic scheduler: several clients, one thread, every interleaving on request.
 
-Each client is a greenlet that asks for a turn before each call that others can notice. Who goes next, and how each
-free choice falls out, is decided by a chooser: a depth-first search (complete), a random one (by seed), or a recorded
-list (replay). A schedule is a list of small numbers; 0 always means "nothing special".
+Each client is a greenlet that waits for a turn before each call that others can observe. A chooser decides which client
+runs next and how each free choice is made: a depth-first search (complete), a random one (by seed), or a recorded list
+(replay). A schedule is a list of small numbers; 0 always means "nothing special".
 
-The depth-first search leaves out what is the same as something it has seen, in two ways that are sound together
-(Godefroid's sleep sets with state matching). Sleep sets: two calls whose footprints do not meet give the same world in
-either order, so one order is enough. States: a world is known by what lies in the directory, the clock, the books, and
-for each client everything it was told since its last operation and what it remembers of the earlier ones, which is all
-that its next steps can depend on; a run that comes to a
-world that was seen goes on only with those who slept when it was seen and are awake now. Worlds are compared by 64-bit
-hashes of all that: two of a million different ones are taken for one with a chance of 3 in 100 million.
+The depth-first search skips schedules that are equivalent to earlier ones, in two ways that are sound together
+(Godefroid's sleep sets with state matching). Sleep sets: two calls with disjoint footprints give the same world in
+either order, so one order is enough. States: a world is identified by the directory, the clock, the books, and for each
+client the results since its last operation and its memory of the earlier ones, which is all that its next steps can
+depend on; a run that reaches a known world continues only with the clients that slept when it was seen and are awake
+now. Worlds are compared by 64-bit hashes: the probability that two of a million different ones collide is 3 in 100
+million.
 """
 
 import random
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-#: A run that takes more turns than this is going round in circles.
+#: A run that takes more turns than this is in an endless loop.
 TOO_MANY_TURNS = 4000
-#: How choices are written down.
+#: How choices are written as text.
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Endless(Exception):
-    """A client that never gets done."""
+    """A client never ends."""
 
 
 class Pruned(Exception):
-    """Every way to go on from here is the same as one already tried."""
+    """Every continuation from here is equivalent to one already tried."""
 
 
 class Footprint:
-    """What a turn reads and writes: by that one knows which turns may change places.
+    """What a turn reads and writes, which decides whether two turns commute.
 
     A footprint is made of slots: (directory, name), (directory, None) for the whole of it, or the number of a file.
     """
@@ -45,17 +45,17 @@ class Footprint:
         self.whom = whom
 
 
-#: Something that nothing commutes with: a tick of the clock.
+#: The footprint of a tick of the clock: it commutes with nothing.
 EVERYTHING = Footprint()
 
 
 def kill_of(name):
-    """Return the footprint of an end that befalls one client: it changes places with whatever others do."""
+    """Return the footprint of killing one client: it commutes with the turns of all others."""
     return Footprint(whom=name)
 
 
 def reading(*slots):
-    """Return the footprint of a turn that only looks."""
+    """Return the footprint of a turn that only reads."""
     return slots, ()
 
 
@@ -65,7 +65,7 @@ def writing(*slots):
 
 
 def _touch(one, other):
-    """Whether two rows of slots meet."""
+    """Return whether two sequences of slots overlap."""
     for a in one:
         for b in other:
             if a == b:
@@ -75,24 +75,24 @@ def _touch(one, other):
     return False
 
 
-def independent(who, one, whom, other):
-    """Whether two agents may change places without anybody noticing; `one` and `other` are their footprints."""
+def independent(first, one, second, other):
+    """Return whether the turns of two agents commute; `one` and `other` are their footprints."""
     if one is EVERYTHING or other is EVERYTHING:
         return False
     if one.whom is not None or other.whom is not None:
-        return one.whom != whom and other.whom != who
+        return one.whom != second and other.whom != first
     return not (
         _touch(one.writes, other.writes) or _touch(one.reads, other.writes) or _touch(one.writes, other.reads)
     )
 
 
 def written(choices):
-    """Return choices as text, a digit each."""
+    """Return choices as text, one digit each."""
     return "".join(DIGITS[choice] for choice in choices)
 
 
 def read(text):
-    """Return the choices that a text says."""
+    """Return the choices in a text."""
     return [DIGITS.index(digit) for digit in text]
 
 
@@ -100,9 +100,9 @@ def read(text):
 
 
 class Recorded:
-    """Replay a list of choices; beyond its end, and where a choice makes no sense, nothing special happens."""
+    """Replay a list of choices; an invalid choice, or one beyond the end, is taken as 0."""
 
-    #: Whether it asks for states; else nobody has to keep track of them.
+    #: Whether the chooser compares states; otherwise they are not tracked.
     compares = False
 
     def __init__(self, choices=()):
@@ -122,7 +122,7 @@ class Recorded:
 
 
 class Random(Recorded):
-    """Choose by a seed; a client goes on with some inertia, as real ones do."""
+    """Choose at random by a seed; a client tends to continue, as real ones do."""
 
     def __init__(self, seed, inertia=0.3):
         super().__init__()
@@ -137,7 +137,7 @@ class Random(Recorded):
 
 
 class _Node:
-    """A decision: who goes next (agents), or how a free choice falls out (agents is None)."""
+    """A decision: which agent runs next, or a free choice (agents is None)."""
 
     __slots__ = ("agents", "at", "last", "sleep", "todo", "turns")
 
@@ -155,7 +155,7 @@ class DepthFirst:
 
     @property
     def states(self):
-        """How many different worlds were seen."""
+        """The number of different worlds seen."""
         return len(self._seen)
 
     def begin(self):
@@ -181,7 +181,7 @@ class DepthFirst:
             self._seen[state] = frozenset(sleep)
             node.todo = [place for place, agent in enumerate(node.agents) if agent not in sleep]
         else:
-            # Seen: all but those who slept then were tried from here.
+            # Seen before: all agents but those that slept then were tried from here.
             node.todo = [
                 place for place, agent in enumerate(node.agents) if agent in before and agent not in sleep
             ]
@@ -194,7 +194,7 @@ class DepthFirst:
         return node
 
     def _asleep(self):
-        """Return those whose turns come to nothing new after the last decision: agent -> footprint."""
+        """Return the agents whose turns give nothing new after the last decision: agent -> footprint."""
         for node in reversed(self._stack):
             if node.agents is not None:
                 chosen = node.agents[node.at]
@@ -220,7 +220,7 @@ class DepthFirst:
         return [node.at for node in self._stack]
 
     def next(self):
-        """Make the next run another one; False when all have been made."""
+        """Prepare the next schedule; return False if there is none."""
         while self._stack:
             node = self._stack[-1]
             if node.agents is None:
@@ -240,7 +240,7 @@ class DepthFirst:
 
 
 class Event:
-    """Something that befalls the world instead of a client's turn, so many times."""
+    """Something that happens to the world in place of a turn, up to `times` times."""
 
     __slots__ = ("do", "footprint", "times")
 
@@ -253,8 +253,8 @@ class Event:
 class Scheduler:
     """Runs named clients (functions without arguments) to their ends, one turn at a time.
 
-    `on_switch` is told who goes on; `world` returns what, beside the clients, makes a state; `memories` is a dict that
-    lives as long as the clients behave alike.
+    `on_switch` is called with the client that runs next; `world` returns the state apart from the clients; `memories`
+    is a dict that may be kept as long as the clients behave the same.
     """
 
     def __init__(self, chooser, on_switch=None, world=None, memories=None):
@@ -267,7 +267,7 @@ class Scheduler:
         self._turns = {}
         self._clients = {}
         self._events = {}
-        self._told = {}
+        self._results = {}
         self._last = None
         self.errors = {}
         self.current = None
@@ -281,37 +281,37 @@ class Scheduler:
     # --- for clients ---------------------------------------------------------------------------------------
 
     def turn(self, kind, touches=reading, *arguments):
-        """Wait for one's turn. Outside of a run (setting up, looking afterwards) there is nobody to wait for.
+        """Wait for a turn. Outside of a run (before and after it) return at once.
 
-        `touches(*arguments)` returns what will be read and written; it is asked when somebody wants to know, since
-        what a path means may change while its client waits.
+        `touches(*arguments)` returns what will be read and written; it is called only when needed, since the meaning
+        of a path may change while its client waits.
         """
         if not self.inside:
             return
         if self._closing:
-            raise GreenletExit  # a client that was killed or given up: nothing of it may happen any more
+            raise GreenletExit  # the client was killed or abandoned: it must not do anything more
         self._turns[self.current] = (kind, touches, arguments)
         self._hub.switch()
 
     def choose(self, options):
-        """Let the chooser decide something: a number below `options`."""
+        """Return a number below `options`, decided by the chooser."""
         return self._chooser.choose(options) if self.inside else 0
 
     def note(self, fact):
-        """Remember what the client was told: what it does next depends on nothing else."""
+        """Record a result that the client got: its next steps depend on nothing else."""
         if self.inside and self.compares:
-            self._told[self.current] = hash((self._told[self.current], fact))
+            self._results[self.current] = hash((self._results[self.current], fact))
 
     def remember(self, memory):
-        """Forget what the client was told: from here on it depends on nothing but what `memory()` returns.
+        """Forget the results of the client: from now on it depends only on what `memory()` returns.
 
-        What it was told before decides that, so each memory is asked for once.
+        The same results give the same memory, so each memory is computed once.
         """
         if self.compares and self.inside and not self._closing:
-            told = self._told[self.current]
-            if told not in self._memories:
-                self._memories[told] = hash((self.current, memory()))
-            self._told[self.current] = self._memories[told]
+            results = self._results[self.current]
+            if results not in self._memories:
+                self._memories[results] = hash((self.current, memory()))
+            self._results[self.current] = self._memories[results]
 
     def kill(self, name):
         """End a client where it stands, as SIGKILL would: none of its code runs again."""
@@ -322,7 +322,7 @@ class Scheduler:
     # --- for choosers --------------------------------------------------------------------------------------
 
     def agents(self):
-        """Return who can go next: first the one that went last, clients before events."""
+        """Return the agents that can run next: first the one that ran last, clients before events."""
         agents = list(self._clients)
         if agents[0] != self._last and self._last in self._clients:
             agents.remove(self._last)
@@ -333,22 +333,22 @@ class Scheduler:
         return agents
 
     def turns(self):
-        """Return the footprint of what each of them is about to do."""
+        """Return the footprint of the next turn of each agent."""
         events = {name: event.footprint for name, event in self._events.items()}
         for name, (_, touches, arguments) in self._turns.items():
             events[name] = EVERYTHING if touches is None else Footprint(*touches(*arguments))
         return events
 
     def state(self):
-        """Return a number for the world as it is now."""
+        """Return a hash of the world as it is now."""
         events = tuple(event.times for event in self._events.values())
-        told = tuple(sorted(self._told.items()))
-        return hash((told, events, frozenset(self.killed), self._world()))
+        results = tuple(sorted(self._results.items()))
+        return hash((results, events, frozenset(self.killed), self._world()))
 
     # --- the run -------------------------------------------------------------------------------------------
 
     def run(self, clients, events=None):
-        """Run everybody to the end."""
+        """Run all clients to their ends."""
         self._hub = getcurrent()
         self._events = events or {}
         pick = self._chooser.pick
@@ -356,7 +356,7 @@ class Scheduler:
             for name, body in clients.items():
                 self._clients[name] = greenlet(self._guard(name, body))
                 self._turns[name] = ("start", reading, ())
-                self._told[name] = hash(name)
+                self._results[name] = hash(name)
             while self._clients:
                 last = self._last = pick(self)
                 self.step += 1
@@ -370,7 +370,7 @@ class Scheduler:
                     continue
                 self.log.append((last, self._turns[last][0]))
                 if self.compares:
-                    self._told[last] = hash((self._told[last], 0))
+                    self._results[last] = hash((self._results[last], 0))
                 if self.current != last:
                     self.current = last
                     self._on_switch(last)
@@ -386,7 +386,7 @@ class Scheduler:
                 body()
             except GreenletExit:
                 raise
-            except BaseException as error:  # noqa: BLE001 - the verdict is the caller's
+            except BaseException as error:  # noqa: BLE001 - the caller judges it
                 self.errors[name] = error
             self._clients.pop(name, None)
             self._turns.pop(name, None)
@@ -394,7 +394,7 @@ class Scheduler:
         return run
 
     def _end(self):
-        """Let unfinished clients go without a trace: their turns come to nothing."""
+        """End unfinished clients without letting them do anything more."""
         self._closing = self.inside = True
         for client in [*self._clients.values(), *self._dead]:
             if client:
@@ -407,7 +407,7 @@ class Scheduler:
 
 
 def shorten(choices, fails):
-    """Return the smallest list of choices found that still fails; `fails(choices)` replays and tells."""
+    """Return the smallest list of choices found that still fails; `fails(choices)` replays them."""
     best = list(choices)
     while best and fails(best[:-1]):
         best.pop()

@@ -1,4 +1,4 @@
-"""Put another filesystem, clock and dice under a package, for as long as a `with` block lasts."""
+"""Replace the filesystem, the clock and the random numbers of a package within a `with` block."""
 
 import contextlib
 import functools
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 class Clock:
-    """The time of a simulated world: stands still until it is told to move."""
+    """The clock of a simulated world: it stands still until `advance` or `tick` is called."""
 
     def __init__(self, start=1_700_000_000.0):
         self.start_ns = int(start * 1e9)
@@ -17,7 +17,7 @@ class Clock:
         self.ticked = 0
 
     def tick(self, seconds):
-        """Move on while others are in the middle of something."""
+        """Advance while clients are in the middle of an operation."""
         self.ticked += 1
         self.advance(seconds)
 
@@ -51,7 +51,7 @@ class Clock:
 
 @contextlib.contextmanager
 def replaced(package, calls, *, fs, clock=None, seed=0):
-    """Give `package.disk.fs` the calls of `fs`, and every module of the package the clock and seeded dice.
+    """Give `package.disk.fs` the calls of `fs`, and every module of the package the clock and seeded random numbers.
 
     Raises:
         LookupError: the package binds a call that `fs` does not simulate.
@@ -80,5 +80,5 @@ def _loaded(package, count):
 
 
 def modules(package):
-    """Return (name, module) of all that is loaded of a package."""
+    """Return (name, module) of the loaded modules of a package."""
     return _loaded(package, len(sys.modules))

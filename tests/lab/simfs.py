@@ -1,9 +1,9 @@
-"""A POSIX directory in memory, with the freedoms that a real one takes.
+"""A POSIX directory in memory, with all the behaviour that POSIX allows.
 
-Its methods have the signatures of the `os` calls they stand for. Before each call that others can notice it asks the
-scheduler for a turn and says what it touches: names in directories, whole directories, files. A listing takes two
-turns, and each name that came or went in between is shown or not as the scheduler likes: one that was renamed may be
-missed, or shown twice. With `lossy`, a call may be done twice, as when a network filesystem loses the first reply.
+Its methods have the signatures of the `os` calls that they simulate. Before each call that others can observe it asks
+the scheduler for a turn and declares what it touches: names in directories, whole directories, files. A listing takes
+two turns, and the scheduler decides whether it shows a name that appeared or disappeared in between: a renamed one may
+be missed, or shown twice. With `lossy`, a call may be executed twice, as when a network filesystem loses a reply.
 """
 
 import errno
@@ -16,12 +16,12 @@ from lab.schedule import reading, writing
 MOUNT = "/sim"
 DEVICE = 99
 ROOT = 1
-#: Descriptors: never one of a real file, never the same in two worlds.
+#: Descriptors: different from those of real files, and unique across worlds.
 NUMBERS = itertools.count(10**9)
 
 
 class Facts:
-    """What stat tells."""
+    """The result of stat."""
 
     __slots__ = ("st_ctime_ns", "st_gid", "st_ino", "st_mode", "st_mtime_ns", "st_nlink", "st_size", "st_uid")
     st_dev = DEVICE
@@ -38,7 +38,7 @@ class Facts:
     def st_mtime(self):
         return self.st_mtime_ns / 1e9
 
-    def told(self):
+    def values(self):
         return (self.st_mode, self.st_ino, self.st_nlink, self.st_size, self.st_mtime_ns)
 
 
@@ -59,14 +59,14 @@ class Inode:
         return self.number < other.number
 
     def links(self):
-        """Return the number of names: of a directory, its own, its dot, and one dot-dot for each in it."""
+        """Return the number of links: for a directory its name, its dot, and the dot-dot of each subdirectory."""
         if self.entries is None or not self.nlink:
             return self.nlink
         return 2 + sum(inode.entries is not None for inode in self.entries.values())
 
 
 class Found:
-    """What a listing yields."""
+    """An entry of a listing."""
 
     __slots__ = ("_inode", "name", "path")
 
@@ -121,7 +121,7 @@ class Handle:
 
 
 def _whole(inode):
-    """Return the slots of what stat tells of a file or a directory."""
+    """Return the slots that a stat of a file or a directory reads."""
     return (inode.number,) if inode.entries is None else (inode.number, (inode.number, None))
 
 
@@ -130,7 +130,7 @@ def fail(code, *names):
 
 
 class Alone:
-    """The scheduler of a world with one inhabitant."""
+    """A scheduler for a single client."""
 
     inside = False
 
@@ -153,9 +153,9 @@ class SimFS:
         self.lossy = lossy
         self.noreplace = noreplace
         self.links = links
-        #: A number for all that lies here, changed with each change.
+        #: A hash of the whole tree, updated with each change.
         self.digest = 0
-        #: How many files each client has made.
+        #: The number of files that each client has made.
         self.counts = {}
         self.root = Inode(ROOT, stat.S_IFDIR | 0o755, now())
         self._handles = {}
@@ -236,10 +236,10 @@ class SimFS:
     # --- changing things -----------------------------------------------------------------------------------
 
     def _new(self, mode):
-        """Return a new file. Its number is its maker's, so that who else made what meanwhile does not show in it."""
-        who = self.scheduler.current if self.scheduler.inside else "."
-        count = self.counts[who] = self.counts.get(who, 0) + 1
-        return Inode(ord(who[0]) * 1_000_000 + count, mode, self.now())
+        """Return a new file. Its number depends only on the client, not on what others made meanwhile."""
+        client = self.scheduler.current if self.scheduler.inside else "."
+        count = self.counts[client] = self.counts.get(client, 0) + 1
+        return Inode(ord(client[0]) * 1_000_000 + count, mode, self.now())
 
     def _enter(self, where, name, inode):
         where.entries[name] = inode
@@ -267,7 +267,7 @@ class SimFS:
         return fd
 
     def _act(self, kind, touches, do, arguments):
-        """Take a turn and do it; with bad luck the reply is lost, and the same is asked for again a turn later."""
+        """Take a turn and execute the call; if its reply is lost, execute it again a turn later."""
         self.calls += 1
         scheduler = self.scheduler
         if not scheduler.inside:
@@ -291,7 +291,7 @@ class SimFS:
         self.calls += 1
         if path == "/proc/self/mountinfo":
             return self._give(self._table)
-        if path == "." and dir_fd is not None:  # which nobody can take away
+        if path == "." and dir_fd is not None:  # which always exists
             return self._give(self._handle(dir_fd).inode)
         scheduler = self.scheduler
         scheduler.turn("open", self._opened, path, dir_fd, flags)
@@ -372,7 +372,7 @@ class SimFS:
 
     def _facts(self, inode):
         facts = Facts(inode)
-        self.scheduler.note(facts.told())
+        self.scheduler.note(facts.values())
         return facts
 
     # --- calls on names ------------------------------------------------------------------------------------
@@ -536,7 +536,7 @@ class SimFS:
         after = where.entries
         shown = []
         for name, inode in sorted(before.items()):
-            # Gone since the listing began: shown, or missed.
+            # Removed since the listing began: it may be shown or missed.
             if name in after or not scheduler.choose(2):
                 shown.append((name, inode))
         for name, inode in sorted(after.items()):
@@ -556,10 +556,10 @@ class SimFS:
             raise
         return where
 
-    # --- for those who look at it from outside -------------------------------------------------------------
+    # --- for tests, outside of the simulation --------------------------------------------------------------
 
     def touch(self, path):
-        """Give a file the time of now, as a part of the call just made."""
+        """Set the time of a file to now, as part of the previous call."""
         self._touched(self._lookup(path, None))
 
     def tree(self, inode=None, prefix=""):

@@ -1,11 +1,11 @@
-"""Producers, consumers and purgers for as long as one likes, and a killer among them; then the account.
+"""Run producers, consumers, purgers and a killer for a given time, then compare what was put, delivered and left.
 
-Each worker writes what it was promised to a log of its own, one write a line, so that a SIGKILL tears nothing. At the
-end the queues are read without the library, then drained with it, and everything is compared.
+Each worker logs what the queue promised to its own file, one write per line, so that a SIGKILL tears nothing. At the
+end the queues are read without the library, then drained with it, and both are compared with the logs.
 
-Where real dirq works beside ours it adds, locks, gets and removes; it does not purge (its purge takes away what others
-are just writing), and locks are honoured for 600 seconds, as it does itself: it locks first and sets the time of the
-lock later, so that with short leases a fresh lock of its can look like an old one.
+The real dirq adds, locks, gets and removes in the shared queues. It does not purge, because its purge removes what
+others are writing. Locks are valid for 600 seconds, as in dirq itself: it locks first and sets the time of the lock
+later, so with short leases a fresh lock of dirq could look like an old one.
 """
 
 import os
@@ -24,13 +24,13 @@ ROLES = ("producer", "producer", "consumer", "consumer", "purger")
 PEERS = ("dirq_producer", "dirq_consumer")
 WORDS = ("trying", "put", "got", "acking", "acked", "lost", "raised")
 SHORT = {"sync": False, "lease": 1.0, "margin": 0.2, "stale": 5.0}
-#: How real dirq judges locks.
+#: The lock times of the real dirq.
 SHARED = {**SHORT, "lease": 600.0, "stale": 60.0}
 
 
 @dataclass
 class Site:
-    """One queue: the paths by which hosts see it, and how it is used."""
+    """One queue: its paths, one per host, and its settings."""
 
     paths: list
     layout: str = "native"
@@ -44,7 +44,7 @@ class Site:
 
 
 def every_layout(place, *, dirq=True, **settings):
-    """Return a queue of each layout, and two that real dirq shares with us."""
+    """Return a queue of each layout, and two shared with the real dirq."""
     sites = [
         Site([str(Path(place, layout))], layout, settings)
         for layout in ("native", "vsqs", "dirq-simple", "dirq-normal")
@@ -56,7 +56,7 @@ def every_layout(place, *, dirq=True, **settings):
 
 @dataclass
 class Account:
-    """What a soak did, and what was wrong."""
+    """The totals and the violations of a soak."""
 
     seconds: float = 0.0
     kills: int = 0
@@ -78,7 +78,7 @@ class Account:
 
 
 class Worker:
-    """One process; its memory is lost when it is killed, its log is not."""
+    """One process; its log survives when it is killed."""
 
     def __init__(self, sites, log, number, pace):
         self.sites = sites
@@ -154,7 +154,7 @@ class Worker:
     # --- real dirq -----------------------------------------------------------------------------------------
 
     def _dirq(self):
-        """Return (place, queue) of all that dirq shares, as dirq's own objects."""
+        """Return (place, queue) of the shared queues, as objects of dirq."""
         warnings.simplefilter("ignore")  # dirq is old
         from dirq.queue import Queue
         from dirq.QueueSimple import QueueSimple
@@ -178,7 +178,7 @@ class Worker:
             try:
                 queue.add(body if self.sites[place].layout == "dirq-simple" else {"body": body})
             except OSError:
-                continue  # its directory was emptied and removed just then: it says so, and nothing was promised
+                continue  # its directory was removed at that moment: add raises, and nothing was promised
             self.say("put", body)
             time.sleep(self.dice.random() * self.pace)
 
@@ -195,14 +195,14 @@ class Worker:
                     continue
                 data = queue.get(name)
             except OSError:
-                continue  # somebody else was faster, in a place where it does not expect that
+                continue  # another client was faster, where dirq does not expect it
             body = data if isinstance(data, bytes) else data["body"]
             self.say("got", body)
             self.ack(body, lambda queue=queue, name=name: queue.remove(name))
 
 
 def run(place, seconds, *, sites=None, progress=None, pace=0.004, seed=0):
-    """Run for so many seconds; return the account. `progress(seconds, account)` is called after each kill."""
+    """Run for `seconds`; return the account. `progress(seconds, account)` is called after each kill."""
     place = Path(place)
     sites = [Site([str(place / "queue")])] if sites is None else sites
     logs = place / "logs"
@@ -244,7 +244,7 @@ def run(place, seconds, *, sites=None, progress=None, pace=0.004, seed=0):
 
 
 class Ledger:
-    """How much was said so far, read as it grows."""
+    """Counts the lines of the growing logs."""
 
     def __init__(self, logs):
         self._logs = logs
@@ -294,28 +294,31 @@ def _reap(pid, patience=60.0):
 
 def _settle(account, sites, logs):
     """Read and drain the queues and compare them with the logs."""
-    told = {word: Counter() for word in WORDS}
+    logged = {word: Counter() for word in WORDS}
     for log in logs.iterdir():
         for line in log.read_bytes().splitlines():
             word, _, body = line.partition(b" ")
-            told[word.decode()][body] += 1
+            logged[word.decode()][body] += 1
             account.by_dirq += log.suffix == ".dirq" and word == b"acked"
-    account.put, account.delivered = sum(told["put"].values()), sum(told["got"].values())
-    account.acked = sum(told["acked"].values())
-    account.wrong += [f"raised: {text.decode()}" for text in told["raised"]]
-    account.wrong += [f"acked twice: {body!r}" for body, times in told["acked"].items() if times > 1]
-    account.wrong += [f"from nowhere: {body!r}" for body in told["got"] if body not in told["trying"]]
+    account.put, account.delivered = sum(logged["put"].values()), sum(logged["got"].values())
+    account.acked = sum(logged["acked"].values())
+    account.wrong += [f"raised: {text.decode()}" for text in logged["raised"]]
+    account.wrong += [f"acked twice: {body!r}" for body, times in logged["acked"].items() if times > 1]
+    account.wrong += [f"unknown: {body!r}" for body in logged["got"] if body not in logged["trying"]]
     for place, site in enumerate(sites):
-        mine = {word: [body for body in told[word] if body.startswith(b"%d-" % place)] for word in WORDS}
+        mine = {word: [body for body in logged[word] if body.startswith(b"%d-" % place)] for word in WORDS}
         account.wrong += [f"{site.layout}: {each}" for each in _settle_one(site, mine)]
 
 
-def _settle_one(site, told):
+def _settle_one(site, logged):
     if not os.path.isdir(site.paths[0]):
-        return [f"lost: {body!r}" for body in told["put"]]
+        return [f"lost: {body!r}" for body in logged["put"]]
     census = Census(site.paths[0], site.layout)
     wrong = census.complaints(
-        known=set(told["trying"]), promised=told["put"], acked=told["acked"], maybe_acked=told["acking"]
+        known=set(logged["trying"]),
+        promised=logged["put"],
+        acked=logged["acked"],
+        maybe_acked=logged["acking"],
     )
     expire(site.paths[0])
     left = Counter()

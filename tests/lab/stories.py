@@ -1,7 +1,7 @@
-"""What a process may be doing when it is killed: short stories on a queue, told as they happen.
+"""What a process may be doing when it is killed: short stories on a queue, reported step by step.
 
-A story is prepared and judged elsewhere (`scenarios`); here it is lived, by a child that says what it was promised.
-Time stands still in it but for a microsecond at each look, so that every telling makes the same system calls.
+`scenarios` prepares and judges a story; here a child runs it and reports what the queue promised.
+Its clock advances only by a microsecond at each reading, so that every run makes the same system calls.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ def open_queue(path, **more):
 
 
 class Child:
-    """Lives a story and says what was promised."""
+    """Runs a story and reports what was promised."""
 
     def __init__(self, path, say, settings):
         self.path = path
@@ -170,7 +170,7 @@ def _worker(child):
 
 
 def _convert(child):
-    """What is not native becomes native; native becomes dirq's."""
+    """Convert a native queue to dirq-simple, and any other to native."""
     child.queue.close()
     target = "dirq-simple" if child.queue.layout.name == "native" else "native"
     dirqueue.tools.convert.convert(child.path, layout=target, wait=1.0, sync=child.settings.get("sync", True))
@@ -184,7 +184,7 @@ def _dead_by_attempts(child):
             return
 
 
-#: name -> (what lies there before, the story, settings)
+#: name -> (the steps of its preparation, the story, settings)
 STORIES = {
     "put": ("", _put, {}),
     "put large": ("", _put_large, {}),
@@ -212,7 +212,7 @@ STORIES = {
     "change": ("pp", _change, {}),
     "convert": ("pp", _convert, {}),
 }
-#: What the formats of others can do, too.
+#: The stories that every layout can run.
 COMMON = (
     "put", "put large", "put_many", "put_path", "first put", "get", "ack", "with", "worker", "retry", "release",
     "renew", "purge", "cancel", "convert",
@@ -221,12 +221,12 @@ LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal")
 
 
 def of(layout):
-    """Return the names of the stories that a layout can live."""
+    """Return the names of the stories that a layout can run."""
     return tuple(STORIES) if layout == "native" else COMMON
 
 
 class Stopped(seam.Clock):
-    """A clock that moves on a microsecond at each look. Who sleeps sleeps, for a moment."""
+    """A clock that advances by a microsecond at each reading. A sleep really sleeps, but only for a moment."""
 
     @property
     def ns(self):
@@ -244,7 +244,7 @@ class Stopped(seam.Clock):
 
 @contextlib.contextmanager
 def stopped_clock():
-    """Give the library such a clock."""
+    """Replace the clock of the library within the block."""
     clock = Stopped(time.time())
     modules = [m for _, m in seam.modules("dirqueue") if isinstance(getattr(m, "time", None), ModuleType)]
     try:
@@ -257,14 +257,14 @@ def stopped_clock():
 
 
 def prepare_server():
-    """Import and touch everything once, so that children make no calls of Python's own."""
+    """Import and use everything once, so that children make no calls for imports."""
     import logging
     import shutil
     import tempfile
 
     import filelock  # noqa: F401
 
-    logging.disable()  # what a worker logs of an injected error is of no interest
+    logging.disable()  # injected errors need not be logged
     place = tempfile.mkdtemp()
     for layout in LAYOUTS:
         queue = open_queue(os.path.join(place, layout), layout=layout, sync=False)
@@ -286,7 +286,7 @@ def prepare_server():
 
 @contextlib.contextmanager
 def _circumstances(steps):
-    """A deep queue, or a filesystem that publishes by links; a story may be told in the process of the tests."""
+    """Simulate a deep queue, or a filesystem that publishes by link; undone at the end of the block."""
     deep, noreplace = publish.DEEP, fs.rename_noreplace
     try:
         if steps == "s":
@@ -304,7 +304,7 @@ def _not_here(*_):
 
 
 def do(name, say, *, path, settings=None, leaks=False):
-    """Live a story. An error of the library's own kind is said; any other ends the child."""
+    """Run a story. Errors of the library are reported as "error", all others as "raised"."""
     before = _descriptors() if leaks else None
     child = None
     steps, story, more = STORIES[name]

@@ -1,4 +1,4 @@
-"""`make campaign`: what it runs, what it writes down, and that the page says the same."""
+"""`make campaign`: what it runs, what it stores, and that the page shows the same."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ BOOK = json.loads((ROOT / "docs/reliability.json").read_text())
 
 @pytest.fixture(scope="module")
 def campaign():
-    """Return the script as a module."""
+    """Give scripts/campaign.py as a module."""
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
         import campaign
@@ -23,24 +23,24 @@ def campaign():
     return campaign
 
 
-def test_the_page_shows_what_is_written_down(campaign):
-    """The table of the page is made from the book, and from nothing else."""
+def test_page_shows_the_stored_figures(campaign):
+    """The table of the page is generated from docs/reliability.json alone."""
     assert campaign.table(BOOK) in PAGE
 
 
-def test_every_campaign_is_explained(campaign):
-    """Each row of the figures has a row that says how it is done."""
+def test_page_explains_every_campaign(campaign):
+    """Each row of figures has a row that explains the campaign."""
     how = PAGE.partition("## How")[2]
     assert [name for name in campaign.CAMPAIGNS if f"| {name} |" not in how] == []
 
 
-def test_no_campaign_found_a_violation():
-    """What is published is a run without any."""
+def test_stored_figures_have_no_violation():
+    """Only runs without violations are published."""
     assert {name: row["violations"] for name, row in BOOK.items() if row["violations"]} == {}
 
 
-def test_figures_are_written_down_one_by_one(campaign, tmp_path, monkeypatch):
-    """A new row is put among the others, in the book and on the page; the rest stays as it is."""
+def test_write_down_changes_only_the_new_figures(campaign, tmp_path, monkeypatch):
+    """A new row is added to the stored figures and to the page; all others stay unchanged."""
     page, book = tmp_path / "page.md", tmp_path / "book.json"
     page.write_text("before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n")
     monkeypatch.setattr(campaign, "PAGE", page)
@@ -63,8 +63,8 @@ def test_figures_are_written_down_one_by_one(campaign, tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(120)
-def test_a_campaign_runs_from_the_command_line(tmp_path):
-    """A small one, printed only; a name that is none is refused with the names there are."""
+def test_campaign_runs_from_the_command_line(tmp_path):
+    """A small campaign prints its figures; an unknown name is refused with a list of the valid ones."""
     script = [sys.executable, str(ROOT / "scripts/campaign.py"), "--no-page", "--scale", "0.001"]
     done = subprocess.run(
         [*script, "--only", "soak"], capture_output=True, text=True, timeout=100, check=False
@@ -74,4 +74,4 @@ def test_a_campaign_runs_from_the_command_line(tmp_path):
     assert "0 violations" in done.stdout
     refused = subprocess.run([*script, "--only", "nonsense"], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert "there is no campaign 'nonsense': give some of interleavings, model, kills" in refused.stderr
+    assert "unknown campaign 'nonsense'; choose from interleavings, model, kills" in refused.stderr

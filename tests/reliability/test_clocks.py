@@ -1,4 +1,4 @@
-"""Clocks that disagree or step: nothing is lost, nothing acknowledged twice, no live lease taken."""
+"""Clocks that disagree or step: no message is lost or acknowledged twice, and no live lease is claimed."""
 
 import json
 import os
@@ -20,7 +20,7 @@ sys.path[:0] = json.loads(os.environ["LAB_PATH"])
 import dirqueue
 from dirqueue.disk import fs
 syscall = ctypes.CDLL(None).syscall
-# The system calls themselves: libfaketime's own would stamp the faked time, which no server does, or sleep by it.
+# Raw system calls: those of libfaketime would set or sleep by the faked time, which no server does.
 UTIMENSAT, NANOSLEEP = {"aarch64": (88, 101)}.get(os.uname().machine, (280, 35))
 def touched(fd, **_):
     if syscall(UTIMENSAT, fd, None, None, 0):
@@ -29,13 +29,13 @@ probe = os.environ["LAB_PROBE"]
 fs.utime = touched if probe == "utime" else lambda fd, **_: os.write(fd, b"x")
 verb, path, name, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 queue = dirqueue.Queue(path, sync=False, lease=float(os.environ.get("LAB_LEASE", "600")))
-step, said = os.environ.get("FAKETIME_TIMESTAMP_FILE"), []
-def turn(number):  # the clock of this process is set back an hour in the middle of its work
+step, results = os.environ.get("FAKETIME_TIMESTAMP_FILE"), []
+def turn(number):  # set the clock of this process back an hour in the middle of its work
     if step and number == count // 2:
         with open(step, "w") as file: file.write("-3600s")
 if verb == "put":
     for number in range(count):
-        body = f"{name}{number}"; queue.put(body); said.append(body)
+        body = f"{name}{number}"; queue.put(body); results.append(body)
         turn(number)
 elif verb == "get":
     for _ in range(count):
@@ -43,13 +43,13 @@ elif verb == "get":
             lease = queue.get(timeout=0)
         except dirqueue.Empty:
             break
-        lease.ack(); said.append(lease.message.body.decode())
+        lease.ack(); results.append(lease.message.body.decode())
 elif verb == "work":
     while True:
         last = os.path.exists(name)
         for lease in queue.consume(timeout=0):
-            lease.ack(); said.append(lease.message.body.decode())
-            turn(len(said))
+            lease.ack(); results.append(lease.message.body.decode())
+            turn(len(results))
         if last:
             break
         syscall(NANOSLEEP, (ctypes.c_long * 2)(0, 5_000_000), None)
@@ -57,13 +57,13 @@ elif verb == "wait":
     print(json.dumps([queue.get(timeout=120).message.body.decode(), str(time.monotonic())])); sys.exit()
 else:
     began = time.monotonic()
-    lease = queue.get(timeout=0); said += [lease.message.body.decode(), str(began)]
-print(json.dumps(said))
+    lease = queue.get(timeout=0); results += [lease.message.body.decode(), str(began)]
+print(json.dumps(results))
 """
 
 
 def at(skew, verb, path, name="", count=1000, step=None, probe="utime", lease=600.0):
-    """Run a worker whose clock is off by `skew` seconds; return what it said."""
+    """Run a worker whose clock is off by `skew` seconds; return what it printed."""
     library = next(Path("/usr/lib").rglob("libfaketime.so.1"))
     env = os.environ | {
         "LD_PRELOAD": str(library),
@@ -86,8 +86,8 @@ def at(skew, verb, path, name="", count=1000, step=None, probe="utime", lease=60
 
 @pytest.mark.parametrize("probe", ["utime", "write"])
 @pytest.mark.parametrize("skew", [5, -5, 86_400, -86_400])
-def test_a_worker_with_a_wrong_clock_takes_no_live_lease(skew, probe, tmp_path):
-    """Held by a worker with a right clock, by one with a wrong clock: the other one leaves it alone."""
+def test_worker_with_a_wrong_clock_claims_no_live_lease(skew, probe, tmp_path):
+    """A worker with a wrong clock leaves the lease of one with a correct clock alone, and vice versa."""
     path = tmp_path / "queue"
     dirqueue.Queue(path, sync=False).put(b"x")
     assert at(0, "hold", path, probe=probe)[0] == "x"
@@ -100,8 +100,8 @@ def test_a_worker_with_a_wrong_clock_takes_no_live_lease(skew, probe, tmp_path):
 
 
 @pytest.mark.parametrize("skew", [5, -5, 86_400, -86_400])
-def test_a_lease_that_ran_out_is_taken_over_and_not_a_moment_before(skew, tmp_path):
-    """By a worker whose clock is wrong, too: it waits for the end of the lease by the file server's clock."""
+def test_expired_lease_is_claimed_and_not_before_its_end(skew, tmp_path):
+    """Even a worker with a wrong clock waits for the end of the lease by the clock of the file server."""
     path, lease = tmp_path / "queue", 2.0
     dirqueue.Queue(path, sync=False).put(b"x")
     _body, began = at(0, "hold", path, lease=lease)
@@ -110,8 +110,8 @@ def test_a_lease_that_ran_out_is_taken_over_and_not_a_moment_before(skew, tmp_pa
     assert float(taken) - float(began) >= lease
 
 
-def test_workers_with_different_clocks_share_the_work(tmp_path):
-    """Producers and consumers a day apart: each message comes once."""
+def test_workers_with_different_clocks_get_each_message_once(tmp_path):
+    """The clocks of producers and consumers differ by a day: each message is delivered once."""
     path = tmp_path / "queue"
     put = [body for skew in (0, 86_400, -86_400, 7) for body in at(skew, "put", path, f"s{skew}x", 50)]
     got = [body for skew in (-86_400, 0, 86_400, 3) for body in at(skew, "get", path, count=50)]
@@ -119,8 +119,8 @@ def test_workers_with_different_clocks_share_the_work(tmp_path):
     assert Census(path).waiting == []
 
 
-def test_a_clock_that_steps_back_an_hour_loses_nothing(tmp_path):
-    """The producer's clock is set back in mid-run: ids go on increasing, and everything is delivered."""
+def test_clock_set_back_an_hour_loses_no_message(tmp_path):
+    """The clock of the producer is set back during its run: ids keep increasing, and all messages are delivered."""
     path = tmp_path / "queue"
     put = at(0, "put", path, "a", 100, step=tmp_path / "step")
     ids = [name for name in os.listdir(path) if name.isdigit()]
@@ -128,8 +128,8 @@ def test_a_clock_that_steps_back_an_hour_loses_nothing(tmp_path):
     assert at(0, "get", path) == put
 
 
-def test_clocks_that_step_back_under_load_lose_nothing_and_ack_nothing_twice(tmp_path):
-    """Producers and consumers at once, a day apart, each set back an hour in mid-run: every message is acked once."""
+def test_clocks_set_back_under_load_lose_nothing_and_ack_nothing_twice(tmp_path):
+    """Clocks differ by a day and are set back an hour while producers and consumers run: each message is acked once."""
     path, stop = tmp_path / "queue", tmp_path / "stop"
     with ThreadPoolExecutor(4) as pool:
         consumers = [

@@ -1,10 +1,10 @@
-"""The control: the explorer on dirq 1.8 itself finds the bugs that are known to be in it.
+"""The control: the explorer finds the known bugs of dirq 1.8 in dirq 1.8 itself.
 
-All that come from an unlucky order, or from a reply that a network filesystem loses, are here by their numbers in the
-list of known bugs: D1, D2, D4, D7 to D14. The others are no matter of order, and tests/peers/test_bugs_of_dirq.py
-shows them: D3 (add loops for ever on an error), D5 (the umask), D15 (nothing is flushed), D16 (a name may leave the
-queue), D17 (sets of queues); D6 (the lock of another user's element) is the kernel's, and test_users.py shows it for
-ours.
+Bugs that depend on the order of calls, or on a reply that a network filesystem loses, are here under their numbers in
+the list of known bugs: D1, D2, D4, D7 to D14. The others do not depend on the order; tests/peers/test_bugs_of_dirq.py
+shows them: D3 (add loops endlessly on an error), D5 (the umask), D15 (nothing is flushed), D16 (a name may leave the
+queue), D17 (sets of queues). D6 (the lock of another user's element) comes from the kernel; test_users.py shows it for
+dirqueue.
 """
 
 import pytest
@@ -14,18 +14,18 @@ from lab.dirqs import AGES, Case
 pytestmark = pytest.mark.timeout(600)
 
 
-# --- the queue as it lies there ----------------------------------------------------------------------------
+# --- the queue before the clients start --------------------------------------------------------------------
 
 
 def an_old_element(queue, world):
-    """One that has been waiting for longer than a lock may last."""
+    """Add an element that has been waiting for longer than a lock may last."""
     name = queue.add(b"x" if world.case.kind == "simple" else {"body": "x"})
     world.clock.advance(AGES)
     return name
 
 
 def an_old_lock(queue, world):
-    """One that its holder locked long ago."""
+    """Add an element that was locked long ago."""
     name = an_old_element(queue, world)
     assert queue.lock(name)
     world.clock.advance(AGES)
@@ -33,60 +33,60 @@ def an_old_lock(queue, world):
 
 
 def a_fresh_lock(queue, world):
-    """One that its holder has locked just now."""
+    """Add an element that was locked just now."""
     name = an_old_element(queue, world)
     assert queue.lock(name)
     return name
 
 
 def nothing(queue, world):
-    """An empty queue."""
+    """Leave the queue empty."""
 
 
 # --- clients -----------------------------------------------------------------------------------------------
 
 
-def lock(queue, world, who):
+def lock(queue, world, client):
     if queue.lock(world.element):
-        world.tell("locked", who)
+        world.record("locked", client)
 
 
-def lock_and_remove(queue, world, who):
+def lock_and_remove(queue, world, client):
     if queue.lock(world.element):
         queue.remove(world.element)
 
 
-def unlock(queue, world, who):
+def unlock(queue, world, client):
     queue.unlock(world.element)
 
 
-def remove(queue, world, who):
+def remove(queue, world, client):
     queue.remove(world.element)
-    world.tell("removed", who)
+    world.record("removed", client)
 
 
-def purge(queue, world, who):
+def purge(queue, world, client):
     queue.purge(maxtemp=300, maxlock=600)
 
 
-def purge_directories(queue, world, who):
-    """The part of purge that removes empty directories, and no more."""
+def purge_directories(queue, world, client):
+    """Run only that part of purge that removes empty directories."""
     queue.purge(maxtemp=0, maxlock=0)
 
 
-def add(queue, world, who):
-    name = queue.add(who.encode() if world.case.kind == "simple" else {"body": who})
-    world.tell("added", who, name)
+def add(queue, world, client):
+    name = queue.add(client.encode() if world.case.kind == "simple" else {"body": client})
+    world.record("added", client, name)
 
 
-def add_text(queue, world, who):
-    name = queue.add(who * 3)
-    world.tell("added", who, name)
+def add_text(queue, world, client):
+    name = queue.add(client * 3)
+    world.record("added", client, name)
 
 
-def remove_own(queue, world, who):
+def remove_own(queue, world, client):
     """Add an element, lock it and remove it."""
-    name = queue.add({"body": who})
+    name = queue.add({"body": client})
     assert queue.lock(name)
     queue.remove(name)
 
@@ -108,16 +108,16 @@ def raised(*names):
 
 
 def removed_under_a_holder(world):
-    """The first holder's lock ran out and another has the element; still the first one removes it."""
+    """The lock of the first holder expired and another client has the element, but the first one removes it."""
     story = [event[0] for event in world.story]
     return "removed under a holder" if story == ["locked", "removed"] else ""
 
 
 def added_and_gone(world):
-    """What an add returned must be there, as it was given."""
+    """An element whose add returned must be there, unchanged."""
     there = [body.decode() for body in world.elements().values()]
-    for _, who, _ in world.story:
-        if there.count(who * 3) != 1:
+    for _, client, _ in world.story:
+        if there.count(client * 3) != 1:
             return "lost or mixed"
     return ""
 
@@ -126,12 +126,12 @@ def published_twice(world):
     return "twice" if len(world.elements()) > 1 else ""
 
 
-def locked_by_nobody(world):
+def locked_without_holder(world):
     locks = [path for path in world.files.tree() if path.endswith(".lck")]
-    return "locked by nobody" if locks and not world.story else ""
+    return "locked without a holder" if locks and not world.story else ""
 
 
-#: number -> (what is wrong, the clients, how the verdict reads, the shortest schedule that shows it).
+#: Number and description of the bug -> (case, verdict, the shortest schedule that shows it).
 KNOWN = {
     "D1 a fresh lock looks as old as its element, and purge frees it": (
         Case("simple", an_old_element, {"a": lock, "b": lock, "c": purge}, two_holders),
@@ -148,7 +148,7 @@ KNOWN = {
         "lost or mixed",
         "00001000001000001",
     ),
-    "D7 a lock is freed by its name, whoever holds it by now": (
+    "D7 a lock is freed by its name, even if another client holds it by now": (
         Case(
             "simple", an_old_lock, {"a": unlock, "b": lock, "c": lock, "d": purge}, two_holders, touches=True
         ),
@@ -160,17 +160,17 @@ KNOWN = {
         "twice",
         "0000000001",
     ),
-    "D9 a lock whose reply is lost is nobody's": (
-        Case("simple", an_old_element, {"a": lock}, locked_by_nobody, lossy=1),
-        "locked by nobody",
+    "D9 a lock whose reply is lost has no holder": (
+        Case("simple", an_old_element, {"a": lock}, locked_without_holder, lossy=1),
+        "locked without a holder",
         "001",
     ),
-    "D10 purge takes the directory of a live add": (
+    "D10 purge removes the directory of a live add": (
         Case("normal", nothing, {"a": add, "b": purge}, raised("a")),
         "raised in a",
         "00001",
     ),
-    "D10 purge dies of a live add": (
+    "D10 purge fails because of a live add": (
         Case("normal", nothing, {"a": add, "b": purge}, raised("b")),
         "raised in b",
         "00000000001",
@@ -180,17 +180,17 @@ KNOWN = {
         "raised in a",
         "000000001",
     ),
-    "D12 a holder whose lock ran out removes what another holds": (
+    "D12 a holder whose lock expired removes the element of another holder": (
         Case("normal", an_old_lock, {"a": remove, "b": lock, "c": purge}, removed_under_a_holder),
         "removed under a holder",
         "0001200000000000001",
     ),
-    "D13 an emptied directory is taken for a free name": (
+    "D13 an emptied directory is mistaken for a free name": (
         Case("normal", nothing, {"a": remove_own, "b": remove_own}, raised("a", "b")),
         "raised in a",
         "0000000000000000000001",
     ),
-    "D14 purge takes the directory that an add has chosen": (
+    "D14 purge removes the directory that an add has chosen": (
         Case("normal", nothing, {"a": add, "b": add, "c": purge_directories}, raised("a")),
         "raised in a",
         "000000000010000000000000000001",
@@ -199,8 +199,8 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(("case", "wanted", "schedule"), KNOWN.values(), ids=KNOWN)
-def test_the_explorer_finds_the_known_bugs_of_dirq(case, wanted, schedule):
-    """Searched from nothing and found; and the shortest schedule still shows it, call by call."""
+def test_explorer_finds_the_known_bugs_of_dirq(case, wanted, schedule):
+    """A search finds the bug, and the shortest schedule still shows it."""
     found, runs = dirqs.search(case, wanted)
     assert found is not None, f"not found in {runs} schedules"
     assert dirqs.replay(case, found)[0] == wanted
@@ -217,10 +217,10 @@ def test_the_explorer_finds_the_known_bugs_of_dirq(case, wanted, schedule):
         Case("simple", nothing, {"a": add}, published_twice),
         Case("normal", nothing, {"a": add, "b": purge_directories}, raised("a", "b")),
     ],
-    ids=["no purge", "a lock that is fresh at once", "no lost reply", "nothing else to purge"],
+    ids=["no purge", "fresh locks", "no lost reply", "nothing else to purge"],
 )
-def test_without_the_cause_nothing_is_found(case):
-    """The control of the control: all schedules, and each verdict is silent where its cause is taken away."""
+def test_explorer_finds_nothing_without_the_cause(case):
+    """The control of the control: without the cause of a bug no schedule shows it."""
     for wanted in ("two holders", "twice", "raised in a", "raised in b"):
         found, runs = dirqs.search(case, wanted)
         assert found is None

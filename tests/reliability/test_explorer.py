@@ -1,4 +1,4 @@
-"""The explorer itself: it leaves nothing out, repeats what it is told, and finds what is planted."""
+"""The explorer itself: it skips no outcome, replays a recorded schedule, and finds planted bugs."""
 
 import os
 import random
@@ -21,14 +21,14 @@ CALLS = {
     "mkdir": lambda files, name, other: files.mkdir(name),
     "rmdir": lambda files, name, other: files.rmdir(name),
     "touch": lambda files, name, other: files.utime(name),
-    "stat": lambda files, name, other: files.stat(name).told(),
+    "stat": lambda files, name, other: files.stat(name).values(),
     "list": lambda files, name, other: files.listdir("/sim/d"),
 }
 NAMES = ["/sim/d/x", "/sim/d/y", "/sim/d/e", "/sim/d/e/z", "/sim/f"]
 
 
 class Bare:
-    """Clients that make plain calls, and all the ways in which their schedules can end."""
+    """Clients that make plain calls; `ends` returns all outcomes of their schedules."""
 
     def __init__(self, programs, *, ticks=0, kills=0, lossy=0):
         self.programs = programs
@@ -57,8 +57,8 @@ class Bare:
 
         scheduler.run({name: (lambda name=name: body(name)) for name in self.programs}, events)
         assert not scheduler.errors
-        told = [tuple(map(repr, results[name])) for name in self.programs]
-        return (tuple(sorted(files.tree().items())), files.digest, frozenset(scheduler.killed), *told)
+        outcomes = [tuple(map(repr, results[name])) for name in self.programs]
+        return (tuple(sorted(files.tree().items())), files.digest, frozenset(scheduler.killed), *outcomes)
 
     def ends(self, *, reduced):
         chooser, found, runs = DepthFirst(reduced=reduced), set(), 0
@@ -74,12 +74,12 @@ class Bare:
 
 
 @pytest.mark.parametrize("number", range(40))
-def test_what_is_left_out_would_have_ended_the_same(number):
-    """Random clients of plain calls: with and without the reduction, the same ends, told to each client alike."""
+def test_reduction_keeps_every_outcome(number):
+    """Random clients of plain calls: the outcomes, and the results of each client, are the same with the reduction."""
     dice = random.Random(number)
     programs = {
-        who: [(dice.choice(list(CALLS)), dice.choice(NAMES), dice.choice(NAMES)) for _ in range(calls)]
-        for who, calls in (("a", 2), ("b", 2), ("c", number % 4 == 1))
+        client: [(dice.choice(list(CALLS)), dice.choice(NAMES), dice.choice(NAMES)) for _ in range(calls)]
+        for client, calls in (("a", 2), ("b", 2), ("c", number % 4 == 1))
     }
     bare = Bare(programs, ticks=number % 4 == 2, kills=number % 4 == 0, lossy=number % 4 == 3)
     few, runs = bare.ends(reduced=True)
@@ -88,7 +88,7 @@ def test_what_is_left_out_would_have_ended_the_same(number):
     assert runs <= every
 
 
-def test_a_schedule_can_be_repeated_by_its_numbers():
+def test_schedule_is_replayed_from_its_numbers():
     """Replaying the recorded choices gives the same calls in the same order."""
     plan = Plan.of("gtga|ga|p", ticks=1)
     once = explore.replay(plan, [1, 0, 2, 1, 0, 1, 1])
@@ -98,8 +98,8 @@ def test_a_schedule_can_be_repeated_by_its_numbers():
     assert read(written(once.made)) == once.made
 
 
-def test_a_seed_gives_the_same_schedules():
-    """Two walks with one seed are one walk; with another seed they are not."""
+def test_seed_determines_the_schedules():
+    """Two walks with the same seed are equal; with different seeds they differ."""
 
     def walk(seed):
         made = []
@@ -114,8 +114,8 @@ def test_a_seed_gives_the_same_schedules():
     assert walk("one") != walk("another")
 
 
-def test_a_world_is_the_same_after_a_thousand_runs():
-    """Nothing of a run is left in the world for the next one: the same schedule, the same calls."""
+def test_world_is_unchanged_by_a_thousand_runs():
+    """No state is carried from one run to the next: the same schedule gives the same calls."""
     plan = Plan.of("gtga|gl|P", before="p", ticks=1)
     with explore.World(plan) as world:
         chooser = explore.Random("first")
@@ -127,8 +127,8 @@ def test_a_world_is_the_same_after_a_thousand_runs():
         assert world.scheduler.log == before
 
 
-def test_a_failing_schedule_is_made_short():
-    """What does not matter becomes 0, and the end is cut."""
+def test_shorten_keeps_only_the_choices_that_matter():
+    """Choices that do not matter become 0, and those at the end are removed."""
     tried = []
 
     def fails(choices):
@@ -140,18 +140,18 @@ def test_a_failing_schedule_is_made_short():
 
 
 @pytest.mark.parametrize("bug", planted.BUGS.values(), ids=planted.BUGS)
-def test_a_planted_bug_is_shown_by_its_schedule(bug, monkeypatch):
-    """Without the bug the schedule does no harm; with it, it does. A schedule that shows nothing is worth nothing."""
+def test_schedule_of_a_planted_bug_shows_it(bug, monkeypatch):
+    """The recorded schedule breaks a promise with the bug, and none without it."""
     assert explore.replay(bug.plan, bug.schedule).wrong == []
     with monkeypatch.context() as patch:
         patch.setattr(bug.owner, bug.name, bug.plant(getattr(bug.owner, bug.name)))
         kinds = [kind for kind, _ in explore.replay(bug.plan, bug.schedule).wrong]
-        assert bug.kind in kinds, f"record it anew: {planted.find(bug)}"
+        assert bug.kind in kinds, f"record a new schedule: {planted.find(bug)}"
 
 
 @pytest.mark.parametrize("name", [name for name, bug in planted.BUGS.items() if len(bug.plan.programs) == 2])
-def test_a_planted_bug_is_found_from_nothing(name, monkeypatch):
-    """The search finds each of them, shortens its schedule and tells it."""
+def test_search_finds_a_planted_bug(name, monkeypatch):
+    """The search finds the bug, shortens its schedule and reports it."""
     bug = planted.BUGS[name]
     monkeypatch.setattr(bug.owner, bug.name, bug.plant(getattr(bug.owner, bug.name)))
     failure = planted.find(bug)
@@ -161,8 +161,8 @@ def test_a_planted_bug_is_found_from_nothing(name, monkeypatch):
     assert "schedule:" in str(failure)
 
 
-def test_a_campaign_counts_and_complains(monkeypatch):
-    """The large run is the same as the small ones: figures, and what went wrong."""
+def test_campaign_counts_schedules_and_reports_violations(monkeypatch):
+    """The campaign returns the number of schedules, a detail and the violations."""
     monkeypatch.setattr(plans, "pairs", lambda: iter([Plan.of("ga|p"), Plan.of("g|u")]))
     count, detail, wrong = plans.campaign(0.0001)
     assert wrong == []

@@ -1,4 +1,4 @@
-"""A full disk: put fails cleanly, and everything that is there can still be claimed, ended and purged."""
+"""A full disk: put fails cleanly, and existing messages can still be claimed, ended and purged."""
 
 import contextlib
 import errno
@@ -43,7 +43,7 @@ def small(kind, place, require):
 
 
 def fill(point):
-    """Use up all space and, with small files, all inodes."""
+    """Fill the filesystem until no space, or no inode, is left."""
     number, size = 0, 1 << 20
     while size:
         number += 1
@@ -63,8 +63,8 @@ def fill(point):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "ext4 inodes", "tmpfs", "tmpfs inodes", "xfs", "btrfs"])
-def test_a_full_disk_stops_producers_and_nobody_else(kind, tmp_path, require):
-    """Put says that the disk is full and leaves nothing; all that waits is claimed, ended in every way, and purged."""
+def test_full_disk_stops_only_producers(kind, tmp_path, require):
+    """A put raises ENOSPC and leaves nothing; the waiting messages can be claimed, ended in every way, and purged."""
     with small(kind, tmp_path, require) as point:
         queue = dirqueue.Queue(f"{point}/queue", lease=600.0)
         ids = [queue.put(b"m%d" % number) for number in range(MESSAGES)]
@@ -98,8 +98,8 @@ def test_a_full_disk_stops_producers_and_nobody_else(kind, tmp_path, require):
         queue.close()
 
 
-def test_a_disk_that_turns_read_only_is_reported_and_breaks_nothing(tmp_path, require):
-    """Remounted read-only in mid-run: one clear error from each verb; back to normal when it is writable again."""
+def test_disk_that_turns_read_only_is_reported_and_breaks_nothing(tmp_path, require):
+    """While the disk is mounted read-only every verb raises one clear error; afterwards all of them work again."""
     with small("ext4", tmp_path, require) as point:
         queue = dirqueue.Queue(f"{point}/queue", lease=600.0)
         queue.put(b"one")

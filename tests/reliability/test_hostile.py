@@ -1,4 +1,4 @@
-"""A directory full of things that are no messages, and strings that are no ids."""
+"""A directory full of entries that are not messages, and strings that are not ids."""
 
 import os
 
@@ -11,7 +11,7 @@ from dirqueue.layouts.native import names
 
 @pytest.fixture
 def planted(tmp_path):
-    """Return a queue directory with every kind of foreign entry, and a file outside that links point to."""
+    """Give a queue directory with every kind of foreign entry, and a file outside that is the target of links."""
     outside = tmp_path / "outside"
     outside.write_bytes(b"precious")
     path = tmp_path / "queue"
@@ -21,7 +21,7 @@ def planted(tmp_path):
 
 
 def test_foreign_entries_are_neither_delivered_nor_touched(planted):
-    """All verbs among 60 kinds of entries: only our own messages come, everything else stays as it was."""
+    """Among 60 kinds of entries only messages are delivered; no verb changes anything else."""
     path, outside = planted
     before = hostile.tree(path)
     queue = dirqueue.Queue(
@@ -52,22 +52,22 @@ def test_foreign_entries_are_neither_delivered_nor_touched(planted):
     assert outside.read_bytes() == b"precious"
 
 
-def test_what_is_foreign_is_counted(planted):
-    """The tools can tell a person that there is something else in the directory."""
+def test_entries_reports_foreign_files(planted):
+    """Foreign entries are listed with the state "foreign", so that tools can report them."""
     path, _outside = planted
     queue = dirqueue.Queue(path, sync=False)
     assert sum(1 for entry in queue.layout.entries() if entry.state == "foreign") >= 60
 
 
-def test_fuzzed_names_are_ours_or_are_ignored():
-    """100,000 names almost like ours: parsing never raises, and what it accepts it rebuilds letter for letter."""
+def test_fuzzed_names_are_parsed_exactly_or_rejected():
+    """100,000 almost valid names: parsing never raises, and an accepted name is rebuilt exactly."""
     accepted, wrong = hostile.fuzz(100_000)
     assert wrong == []
     assert 1000 < accepted < 99_000
 
 
 def test_fuzzed_ids_reach_no_path(tmp_path):
-    """What is not an id is refused by name, before any file is looked at."""
+    """A string that is not an id is refused before any file is accessed."""
     canary = tmp_path / "canary"
     canary.write_bytes(b"precious")
     queue = dirqueue.Queue(tmp_path / "queue", sync=False)
@@ -82,8 +82,8 @@ def test_fuzzed_ids_reach_no_path(tmp_path):
     assert len(queue) == 1
 
 
-def test_a_link_planted_in_place_of_a_new_file_is_not_written_through(tmp_path, monkeypatch):
-    """Somebody guesses the name of a file about to be made and plants a link there: put goes elsewhere."""
+def test_put_does_not_write_through_a_planted_symlink(tmp_path, monkeypatch):
+    """An attacker guesses the name of the next file and plants a symlink there: put uses another name."""
     precious = tmp_path / "precious"
     precious.write_bytes(b"precious")
     path = tmp_path / "queue"
@@ -96,8 +96,8 @@ def test_a_link_planted_in_place_of_a_new_file_is_not_written_through(tmp_path, 
     assert precious.read_bytes() == b"precious"
 
 
-def test_a_planted_hard_link_is_never_written_to(tmp_path):
-    """A message that is a second name of somebody's file: delivering and ending it leaves the file as it was."""
+def test_planted_hard_link_is_never_written_to(tmp_path):
+    """A message that is a hard link to another file: delivering and ending it leaves that file unchanged."""
     precious = tmp_path / "precious"
     precious.write_bytes(b"precious")
     path = tmp_path / "queue"

@@ -1,23 +1,23 @@
-"""Every order in which clients can meet, on the real library, on every layout.
+"""Interleavings of clients, with the real library and every layout.
 
-Two clients of up to four operations: all schedules (`plans.COMPLETE`; the campaign does all pairs of programs). Three
-and four clients: so many at random, by seed (`plans.MANY`). A search that is complete cuts most of its runs short, so
-its runs and those of the random walks are counted apart.
+For two clients of up to four operations all schedules are run (`plans.COMPLETE`; the campaign runs all pairs of
+programs). For three and four clients random schedules are run, by seed (`plans.MANY`). A complete search cuts most of
+its runs short, so they are counted separately from the random ones.
 """
 
 import pytest
 from lab import explore, plans, planted
 
-pytestmark = pytest.mark.timeout(600)  # seconds of work, minutes on a machine with many neighbours
+pytestmark = pytest.mark.timeout(600)  # takes seconds, or minutes on a busy machine
 
-#: Random schedules, each run to its end, and runs of the complete searches, most of them cut.
+#: Random schedules, each run to its end, and runs of the complete searches, most of them cut short.
 AT_RANDOM = 200_000
 SEARCHED = 85_000
 
 
 @pytest.mark.parametrize(("plan", "least"), plans.COMPLETE.values(), ids=plans.COMPLETE)
-def test_no_order_of_calls_breaks_a_promise(plan, least):
-    """All schedules of two clients: nothing lost, doubled, acked twice, held by two, or reported wrongly."""
+def test_every_schedule_of_two_clients_keeps_the_promises(plan, least):
+    """In all schedules of two clients no message is lost, doubled, acked twice, held twice, or reported wrongly."""
     runs, pruned, complete, failure = explore.exhaust(plan)
     assert failure is None, str(failure)
     assert complete
@@ -25,7 +25,7 @@ def test_no_order_of_calls_breaks_a_promise(plan, least):
 
 
 @pytest.mark.parametrize(("plan", "count"), plans.MANY.values(), ids=plans.MANY)
-def test_random_orders_of_many_clients_break_no_promise(plan, count):
+def test_random_schedules_of_many_clients_keep_the_promises(plan, count):
     """The same for three and four clients, with time passing, deaths and lost replies."""
     runs, failure = explore.wander(plan, count, seed="ci")
     assert failure is None, str(failure)
@@ -33,15 +33,15 @@ def test_random_orders_of_many_clients_break_no_promise(plan, count):
 
 
 @pytest.mark.parametrize("bug", planted.BUGS.values(), ids=planted.BUGS)
-def test_schedules_around_a_bug_break_no_promise(bug):
-    """Where something was wrong once, more may be: the same plan in many orders, without the bug."""
+def test_random_schedules_of_fixed_bugs_keep_the_promises(bug):
+    """The plans of known bugs, without the bug, in many random schedules."""
     runs, failure = explore.wander(bug.plan, 1000, seed="around")
     assert failure is None, str(failure)
     assert runs == 1000
 
 
-def test_so_many_schedules_are_run():
-    """At least 300,000 in each CI: what the tests above count, added up."""
+def test_schedules_are_at_least_300000():
+    """The tests above run at least 300,000 schedules together."""
     at_random = sum(count for _, count in plans.MANY.values()) + 1000 * len(planted.BUGS)
     searched = sum(least for _, least in plans.COMPLETE.values())
     assert at_random >= AT_RANDOM
@@ -49,8 +49,8 @@ def test_so_many_schedules_are_run():
     assert at_random + searched >= 300_000
 
 
-def test_two_clients_of_four_operations_are_among_those_done_completely():
-    """The words of the promise: two clients, up to four operations each, every layout."""
+def test_complete_searches_cover_four_operations_and_every_layout():
+    """The documentation promises two clients, up to four operations each, on every layout."""
     native = [plan for plan, _ in plans.COMPLETE.values() if plan.layout == "native"]
     assert sum(all(len(program) == 4 for program in plan.programs) for plan in native) >= 5
     assert all(len(plan.programs) == 2 for plan, _ in plans.COMPLETE.values())

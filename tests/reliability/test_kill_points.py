@@ -1,4 +1,4 @@
-"""Die before or after every call of every operation; reopen; nothing promised is lost, nothing ended comes back."""
+"""Die before or after every call of every operation: no promised message is lost, no ended message comes back."""
 
 import contextlib
 import os
@@ -13,11 +13,11 @@ from dirqueue.disk import fs
 
 
 class Died(BaseException):
-    """Stands for SIGKILL: no handler of the library may do anything after it."""
+    """Stands for SIGKILL: no handler of the library may act after it."""
 
 
 class Killer:
-    """Replaces every call of fs; at call `at` the process dies, before or after it, and stays dead."""
+    """Replaces every call of fs: the process dies before or after call `at`, and stays dead."""
 
     def __init__(self, at, *, after):
         self.at, self.after = at, after
@@ -38,7 +38,7 @@ class Killer:
         def wrapped(*arguments, **named):
             if self.dead:
                 if call is self.real["close"]:
-                    return call(*arguments)  # the kernel closes what the dead had open
+                    return call(*arguments)  # the kernel closes the files of a dead process
                 raise Died
             self.count += 1
             if self.count != self.at:
@@ -47,7 +47,7 @@ class Killer:
                 with contextlib.suppress(OSError):
                     result = call(*arguments, **named)
                     if hasattr(result, "close"):
-                        result.close()  # a listing: the kernel would
+                        result.close()  # a listing, which the kernel would close
             self.dead = True
             raise Died
 
@@ -146,7 +146,7 @@ def purge(queue):
     return queue.purge
 
 
-#: Operation -> bodies it may end, bodies it may add.
+#: Operation -> (bodies that it may end, bodies that it may add).
 OPERATIONS = {
     put: (set(), {b"new"}),
     put_delayed: (set(), {b"new"}),
@@ -171,8 +171,8 @@ OPERATIONS = {
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kept", [{}, {"sync": True}, {"keep_done": True}], ids=["plain", "sync", "done"])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.__name__)
-def test_a_death_at_any_call_breaks_nothing(tmp_path, operation, kept, after):
-    """For n = 1, 2, ... until the operation gets through: die at call n, look, purge, look again, drain."""
+def test_death_at_any_call_breaks_nothing(tmp_path, operation, kept, after):
+    """For n = 1, 2, ... until the operation completes: die at call n, check, purge, check again, drain."""
     ends, adds = OPERATIONS[operation]
     settings = {"sync": False, **SETTINGS, **kept}
     for at in range(1, 500):
@@ -187,20 +187,20 @@ def test_a_death_at_any_call_breaks_nothing(tmp_path, operation, kept, after):
                 act()
             except Died:
                 pass
-        _look(path, before, ends, adds, died=killer.dead)
+        _check(path, before, ends, adds, died=killer.dead)
         fresh = Queue(path, **settings)
         fresh.purge()
-        _look(path, before, ends, adds, died=killer.dead)
+        _check(path, before, ends, adds, died=killer.dead)
         assert leftovers(path) == []
-        _finish(path, settings)
+        _drain(path, settings)
         if not killer.dead:
             assert at > 1
             return
-    pytest.fail("the operation never got through")
+    pytest.fail("the operation never completed")
 
 
-def _look(path, before, ends, adds, *, died):
-    """Everything that was there is there, save what the operation ends; nothing is torn, nothing is twice."""
+def _check(path, before, ends, adds, *, died):
+    """Check that only messages that the operation ends are missing, and that none is torn or doubled."""
     assert problems(path) == []
     bodies, _ = messages(path)
     found = list(bodies.values())
@@ -210,13 +210,13 @@ def _look(path, before, ends, adds, *, died):
     assert new in (
         set(),
         {body for body in adds if body.startswith(b"new")},
-    )  # all of a put, or nothing of it
+    )  # a put happens completely or not at all
     if not died:
         assert new == {body for body in adds if body.startswith(b"new")}
 
 
-def _finish(path, settings):
-    """All that is left can be redriven and drained, once each, whoever held it."""
+def _drain(path, settings):
+    """Check that all remaining messages can be redriven and drained once, whoever held them."""
     bodies, where = messages(path)
     live = sorted(body for id, body in bodies.items() if where[id] != "done")
     queue = Queue(path, **settings)
@@ -229,5 +229,5 @@ def _finish(path, settings):
 
 
 def message_handle(queue, message):
-    """Name the lease of a dead process, as a supervisor would."""
+    """Return the handle of a lease of a dead process, as a supervisor would find it."""
     return message.entry.place

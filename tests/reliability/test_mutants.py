@@ -1,4 +1,4 @@
-"""Does the suite bite? A few planted bugs are tried here, all of them by `make mutants`."""
+"""Planted bugs must be noticed by the tests: the quick ones are tried here, all of them by `make mutants`."""
 
 import importlib.util
 import os
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(
-    not (ROOT / "scripts/mutants.py").exists(), reason="a copy of the tree in which a bug is planted"
+    not (ROOT / "scripts/mutants.py").exists(), reason="this is a copy of the tree in which a bug is planted"
 )
 
 
@@ -30,15 +30,15 @@ NAMES = sorted(path.stem for path in (ROOT / "tests/mutants").glob("*.patch"))
 QUICK = [name for name in NAMES if "\nquick: yes\n" in (ROOT / f"tests/mutants/{name}.patch").read_text()]
 
 
-def test_there_are_many_bugs_and_some_are_tried_here():
-    """A list that shrank unseen would prove little."""
+def test_planted_bugs_are_many_and_some_are_quick():
+    """Bugs do not disappear from the list unnoticed."""
     assert len(NAMES) >= 35
     assert 3 <= len(QUICK) <= 6
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_planted_bug_still_fits_the_code(script, name):
-    """In one place of each file, and what comes out is Python."""
+def test_planted_bug_still_fits_the_code(script, name):
+    """Each change fits exactly one place, and the result is valid Python."""
     (mutant,) = script.mutants((name,))
     assert mutant.what
     assert mutant.tests
@@ -48,8 +48,8 @@ def test_a_planted_bug_still_fits_the_code(script, name):
 
 
 @pytest.mark.timeout(300)
-def test_every_test_that_is_to_notice_is_there(script):
-    """A test that was renamed would notice nothing."""
+def test_named_tests_of_every_bug_exist(script):
+    """The tests that must notice the bugs exist; a renamed test is found here."""
     wanted = sorted({test for mutant in script.mutants() for test in mutant.tests})
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COVERAGE_"))}
     command = [
@@ -71,8 +71,8 @@ def test_every_test_that_is_to_notice_is_there(script):
 
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.timeout(300)
-def test_a_planted_bug_is_noticed(script, name):
-    """In a copy of the tree with the bug, the tests that are to notice fail."""
+def test_planted_bug_is_noticed(script, name):
+    """The named tests fail in a copy of the tree with the bug."""
     (mutant,) = script.mutants((name,))
     with script.copy() as place:
         script.plant(mutant, place)
@@ -80,8 +80,8 @@ def test_a_planted_bug_is_noticed(script, name):
     assert verdict.how == "failed", verdict
 
 
-def test_a_patch_that_fits_nowhere_or_twice_is_refused(script):
-    """It must not be planted in the wrong place."""
+def test_patch_that_fits_nowhere_or_twice_is_refused(script):
+    """A patch is never applied in the wrong place."""
     text = "a\nb\nc\na\nb\nd\n"
     assert script.mutate(text, [" c", "-a", "+x"]) == "a\nb\nc\nx\nb\nd\n"
     assert script.mutate(text, [" moved", "-b", "+x", " d"]) == "a\nb\nc\na\nx\nd\n", (
@@ -97,6 +97,6 @@ def test_a_patch_that_fits_nowhere_or_twice_is_refused(script):
                 script.mutate(text, hunk)
 
 
-def test_the_page_names_every_bug(script):
-    """docs/mutants.md is what `make mutants` writes."""
+def test_page_names_every_bug(script):
+    """docs/mutants.md is up to date."""
     assert script.PAGE.read_text() == script.page(script.mutants())

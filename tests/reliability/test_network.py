@@ -1,4 +1,4 @@
-"""A network filesystem that loses replies, caches and refuses links, mounted twice as two hosts."""
+"""A network filesystem that loses replies, caches attributes and refuses links, mounted twice as by two hosts."""
 
 import pytest
 from lab import faultfs, network
@@ -8,27 +8,27 @@ import dirqueue
 
 pytestmark = [pytest.mark.needs("fuse"), pytest.mark.timeout(600)]
 
-#: Messages for each kind of bad server; every tenth reply is lost.
+#: Messages for each kind of faulty server; every tenth reply is lost.
 COUNT = 700
 FAULTS = {"": {}, "cache": {"cache": 1.0}, "nolink": {"nolink": True}}
 
 
 @pytest.mark.parametrize("faults", FAULTS.values(), ids=list(FAULTS))
-def test_lost_replies_neither_lose_nor_double_nor_frighten(faults, tmp_path):
-    """Every tenth reply lost, two hosts: each message comes once, and no lease is called lost that was not."""
+def test_lost_replies_cause_no_lost_or_doubled_message_and_no_lease_lost(faults, tmp_path):
+    """Two hosts, every tenth reply lost: each message is delivered once, and LeaseLost is never raised wrongly."""
     passed, replies, wrong = network.lose(tmp_path, COUNT, seed=1, lost=0.1, **faults)
     assert wrong == []
     assert passed == COUNT
-    assert replies > COUNT // 10  # the faults did happen
+    assert replies > COUNT // 10  # the faults did occur
 
 
-def test_that_is_at_least_2000_messages():
-    """The number that the documentation gives."""
+def test_messages_are_at_least_2000():
+    """The documentation gives this number."""
     assert COUNT * len(FAULTS) >= 2_000
 
 
-def test_a_server_whose_clock_is_ahead_takes_no_live_lease(tmp_path):
-    """The server is an hour ahead of both hosts: a lease lasts as long as it should, and ends."""
+def test_lease_on_a_server_with_a_clock_ahead_lasts_as_long_as_it_should(tmp_path):
+    """The clock of the server is an hour ahead of the hosts: a live lease is not claimed, an expired one is."""
     with faultfs.mounted(tmp_path / "server", tmp_path / "one", skew=3600.0) as one:
         queue = dirqueue.Queue(f"{one}/queue", lease=600.0, sync=False)
         queue.put(b"x")
@@ -48,8 +48,8 @@ def _try(queue):
         return None
 
 
-def test_a_server_that_refuses_is_reported(tmp_path):
-    """An error of the server comes out as the library's own, with its errno."""
+def test_error_of_the_server_is_raised_as_queue_access(tmp_path):
+    """An error of the server is raised as QueueAccess with its errno."""
     with faultfs.mounted(tmp_path / "server", tmp_path / "one", refuse={"rename": "EIO"}) as one:
         queue = dirqueue.Queue(f"{one}/queue", sync=False)
         with pytest.raises(dirqueue.QueueAccess, match="EIO"):

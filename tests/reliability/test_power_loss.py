@@ -1,4 +1,4 @@
-"""The power goes at any instant: what put and ack promised is on the disk."""
+"""Power loss at any instant: what put and ack promised is on the disk."""
 
 import pytest
 from lab import powerloss
@@ -9,15 +9,15 @@ COUNTS = {"ext4": 300, "xfs": 120, "btrfs": 80}
 REORDERED = 150
 
 
-def test_that_is_at_least_500_images_and_150_reordered_ones():
-    """The numbers that the documentation gives."""
+def test_images_are_at_least_500_and_150_reordered():
+    """The documentation gives these numbers."""
     assert sum(COUNTS.values()) >= 500
     assert REORDERED >= 150
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_nothing_acknowledged_is_lost_or_torn(kind, tmp_path, require):
-    """Images taken after every call that may change the disk, mounted again: all that was promised is whole."""
+def test_power_loss_loses_or_tears_no_acknowledged_message(kind, tmp_path, require):
+    """Images are taken after every call that may change the disk, and mounted: all promised messages are complete."""
     require(kind)
     taken, wrong = powerloss.photograph(kind, tmp_path, COUNTS[kind])
     assert wrong == []
@@ -25,8 +25,8 @@ def test_nothing_acknowledged_is_lost_or_torn(kind, tmp_path, require):
 
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
-def test_the_formats_of_others_are_as_durable(layout, tmp_path, require):
-    """The same for the other layouts, which their own programs write without any sync."""
+def test_other_layouts_are_as_durable(layout, tmp_path, require):
+    """The same holds for the other layouts, although the original programs never sync."""
     require("ext4")
     taken, wrong = powerloss.photograph("ext4", tmp_path, 40, layout=layout)
     assert wrong == []
@@ -34,8 +34,8 @@ def test_the_formats_of_others_are_as_durable(layout, tmp_path, require):
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_without_sync_the_newest_puts_and_acks_are_lost_and_nothing_else(kind, tmp_path, require):
-    """sync=False shows exactly the loss that the documentation names, and does show it."""
+def test_sync_false_loses_only_the_newest_puts_and_acks(kind, tmp_path, require):
+    """sync=False causes the documented loss, and only that."""
     require(kind)
     taken, losses, wrong = powerloss.photograph_unsynced(kind, tmp_path, 10)
     assert wrong == []
@@ -44,8 +44,8 @@ def test_without_sync_the_newest_puts_and_acks_are_lost_and_nothing_else(kind, t
 
 
 @pytest.mark.needs("fuse")
-def test_no_order_of_block_writes_loses_what_was_acknowledged(tmp_path, require):
-    """Between two flushes a disk writes what it likes in any order: random subsets of the real block writes."""
+def test_reordered_block_writes_lose_nothing_acknowledged(tmp_path, require):
+    """A disk may reorder the writes between two flushes: random subsets of the real block writes are tried."""
     require("ext4")
     taken, wrong = powerloss.reorder(tmp_path, REORDERED, seed=1)
     assert wrong == []
@@ -53,7 +53,7 @@ def test_no_order_of_block_writes_loses_what_was_acknowledged(tmp_path, require)
 
 
 @pytest.mark.needs("fuse")
-def test_the_logging_disk_shows_what_is_lost_without_sync(tmp_path, require):
+def test_sync_false_loses_messages_on_the_logging_disk(tmp_path, require):
     """The control: without fsync the same disk loses messages."""
     require("ext4")
     _taken, wrong = powerloss.reorder(tmp_path, 20, seed=1, sync=False)

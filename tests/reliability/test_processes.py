@@ -1,4 +1,4 @@
-"""Real processes: producers, consumers, some of them killed; every message is accounted for."""
+"""Real producers and consumers, some of them killed: every message is accounted for."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ CASES = {
 
 
 def produce(path, settings, name, count, batch):
-    """Put `count` messages; write each body to a log of our own once its put has returned."""
+    """Put `count` messages; log each body after its put has returned."""
     queue = Queue(path, **settings)
     with open(f"{path}.put-{name}", "ab", buffering=0) as log:
         for n in range(0, count, batch):
@@ -38,7 +38,7 @@ def produce(path, settings, name, count, batch):
 
 
 def consume(path, settings, name, stop):
-    """Get and ack until told to stop; log before the ack that we work on it, and after it that it was acked."""
+    """Get and ack until `stop` is set; log each message before its ack and after it."""
     queue = Queue(path, **settings)
     with open(f"{path}.got-{name}", "ab", buffering=0) as log:
         while True:
@@ -52,7 +52,9 @@ def consume(path, settings, name, stop):
             log.write(b"try " + body + b"\n")
             try:
                 lease.ack()
-            except LeaseLost:  # this machine paused us for longer than the lease: somebody else has it
+            except (
+                LeaseLost
+            ):  # the process was paused for longer than the lease: another consumer has the message
                 log.write(b"late " + body + b"\n")
             else:
                 log.write(b"ack " + body + b"\n")
@@ -60,7 +62,7 @@ def consume(path, settings, name, stop):
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_message_is_accounted_for(tmp_path, monkeypatch, case):
-    """Three producers and four consumers, two of each kind killed: none lost, none acked twice, none from nowhere."""
+    """Three producers and four consumers, two of each kind killed: no message is lost, acked twice or unknown."""
     settings, batch = CASES[case]
     settings = {"margin": 0, "lease": 1.0, "max_attempts": 0, **settings}
     if settings.pop("deep", False):
@@ -68,7 +70,7 @@ def test_every_message_is_accounted_for(tmp_path, monkeypatch, case):
         monkeypatch.setattr(publish, "SLICE_SIZE", 40)
     path = str(tmp_path / "queue")
     stop = FORK.Event()
-    counts = (10_000_000, 200, 200)  # the first one will not get that far
+    counts = (10_000_000, 200, 200)  # the first producer is killed before it gets that far
     producers = [
         FORK.Process(target=produce, args=(path, settings, f"p{n}", count, batch))
         for n, count in enumerate(counts)
@@ -104,9 +106,9 @@ def account(path, settings):
     acked = [line[4:] for line in lines(path, "got") if line.startswith(b"ack ")]
     assert set(put) <= set(tried), "lost"
     assert len(acked) == len(set(acked)), "acked twice"
-    # A killed producer may have put what it had no time to log, and only that; the last batch of p0.
-    assert all(body.startswith(b"p0-") for body in set(tried) - set(put)), "from nowhere"
-    # Nobody tries again what was acked; what was tried twice was tried by the killed, or is in no ack of theirs.
+    # Only the last batch of the killed producer p0 may be put but not logged.
+    assert all(body.startswith(b"p0-") for body in set(tried) - set(put)), "unknown"
+    # Only the two killed consumers may have acked a message without logging it.
     assert len(set(tried) - set(acked)) <= 2, "tried, never acked"
     assert problems(path) == []
     bodies, where = messages(path)
@@ -116,7 +118,7 @@ def account(path, settings):
 
 
 def lines(path, kind):
-    """Return the lines of all logs of a kind."""
+    """Return the lines of all logs of one kind."""
     found = []
     directory, name = os.path.split(path)
     for each in os.listdir(directory):
@@ -126,8 +128,8 @@ def lines(path, kind):
     return found
 
 
-def test_a_stopped_consumer_comes_back_to_a_lost_lease(tmp_path):
-    """SIGSTOP longer than the lease: another one does the work, the late ack is refused."""
+def test_stopped_consumer_gets_lease_lost(tmp_path):
+    """A consumer is stopped for longer than its lease: another one gets the message, the late ack is refused."""
     path = str(tmp_path / "queue")
     queue = Queue(path, sync=False, margin=0)
     queue.put(b"x")
@@ -139,7 +141,7 @@ def test_a_stopped_consumer_comes_back_to_a_lost_lease(tmp_path):
         there.recv()
         try:
             lease.ack()
-        except Exception as error:  # noqa: BLE001 - it is what we want to see
+        except Exception as error:  # noqa: BLE001 - the parent checks its type
             there.send(type(error).__name__)
         else:
             there.send("acked")

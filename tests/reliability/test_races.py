@@ -1,4 +1,4 @@
-"""Races, scheduled: calls of fs are replaced by ones in which the other side acts at the worst moment."""
+"""Forced races: calls of fs are replaced so that the other client acts at the worst moment."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from dirqueue.layouts.native import cursor, publish
 
 @pytest.fixture
 def make(tmp_path):
-    """Give a maker of clients of one directory."""
+    """Give a function that makes clients of one directory."""
 
     def make(**settings):
         return Queue(tmp_path / "queue", **{"sync": False, "margin": 0, "lease": LONG, **settings})
@@ -26,7 +26,7 @@ def make(tmp_path):
 
 
 def once(call, action, *, when=lambda *arguments, **named: True, after=False):
-    """Wrap a call of fs: the first time it is called as wanted, something else happens first (or right after)."""
+    """Wrap a call of fs: run `action` before (or after) the first call that matches `when`."""
     state = {"done": False}
 
     def wrapped(*arguments, **named):
@@ -43,8 +43,8 @@ def once(call, action, *, when=lambda *arguments, **named: True, after=False):
     return wrapped
 
 
-def test_two_claimers_of_one_name(make):
-    """The other one is faster by one call: exactly one has it, the loser gets the next message."""
+def test_claim_that_loses_the_race_gets_the_next_message(make):
+    """Another client claims the message one call earlier: this one gets the next message."""
     mine, theirs = make(), make()
     mine.put(b"a")
     mine.put(b"b")
@@ -58,8 +58,8 @@ def test_two_claimers_of_one_name(make):
     assert len(mine) == 0
 
 
-def test_an_ack_finds_the_name_that_a_renewal_gave(make):
-    """Another thread renews between our look and the unlink: the ack goes by the new name, and nothing is lost."""
+def test_ack_uses_the_name_of_a_concurrent_renewal(make):
+    """Another thread renews the lease just before the unlink: the ack uses the new name."""
     queue = make()
     queue.put(b"x")
     lease = queue.get(timeout=0)
@@ -75,8 +75,8 @@ def test_an_ack_finds_the_name_that_a_renewal_gave(make):
     assert len(queue) == 0
 
 
-def test_two_threads_pop_the_same_snapshot(make):
-    """The list runs empty between our look at it and the pop: we look again."""
+def test_get_lists_again_when_another_thread_emptied_the_snapshot(make):
+    """The snapshot becomes empty between the check and the pop: get lists the directory again."""
     mine = make()
     mine.put(b"a")
     mine.put(b"b")
@@ -84,15 +84,15 @@ def test_two_threads_pop_the_same_snapshot(make):
 
     class Emptied(list):
         def pop(self):
-            self.clear()  # the other thread, by a moment
+            self.clear()  # the other thread was faster
             raise IndexError
 
     mine.layout._cursor.row = ("", Emptied(["1"]))
     assert mine.get(timeout=0).message.body == b"b"
 
 
-def test_a_claim_that_was_stopped_for_half_its_lease_is_renewed_at_once(make):
-    """The process stands still between its look at the clock and the rename: nobody gets a lease that is over."""
+def test_claim_stopped_for_half_its_lease_is_renewed_at_once(make):
+    """The process is stopped between reading the clock and the rename: no expired lease is handed out."""
     queue = make()
     queue.put(b"x")
     renamed = []
@@ -111,8 +111,8 @@ def test_a_claim_that_was_stopped_for_half_its_lease_is_renewed_at_once(make):
     lease.ack()
 
 
-def test_a_claim_that_was_stopped_for_all_of_its_lease_goes_to_who_took_it(make):
-    """Stopped for so long that another consumer has the message by now: this one gets nothing."""
+def test_claim_stopped_for_its_whole_lease_is_lost_to_the_next_consumer(make):
+    """While the process was stopped another consumer claimed the message: get raises Empty."""
     queue, other = make(), make()
     queue.put(b"x")
     taken = []
@@ -126,8 +126,8 @@ def test_a_claim_that_was_stopped_for_all_of_its_lease_goes_to_who_took_it(make)
     taken[0].ack()
 
 
-def test_two_claimers_of_the_last_name(make):
-    """The loser finds nothing, and says so."""
+def test_claim_that_loses_the_race_for_the_last_message_raises_empty(make):
+    """Another client claims the only message: get raises Empty."""
     mine, theirs = make(), make()
     mine.put(b"a")
     with (
@@ -137,8 +137,8 @@ def test_two_claimers_of_the_last_name(make):
         mine.get(timeout=0)
 
 
-def test_an_ack_waits_for_a_renewal_of_the_same_lease(make):
-    """Inside a process ack and renew take turns: the ack uses the renewed name."""
+def test_ack_waits_for_a_renewal_of_the_same_lease(make):
+    """Within a process ack and renew are serialized: the ack uses the renewed name."""
     queue = make()
     queue.put(b"a")
     lease = queue.get(timeout=0)
@@ -161,59 +161,59 @@ def test_an_ack_waits_for_a_renewal_of_the_same_lease(make):
     assert len(queue) == 0
 
 
-def test_a_claim_of_an_expired_lease_against_its_ack(make):
-    """The late holder acks between the thief's look and the thief's rename: gone for good."""
-    holder, thief = make(), make()
+def test_claim_of_an_expired_lease_finds_nothing_after_its_ack(make):
+    """The late holder acks between the listing and the rename of the next claim: the message is gone."""
+    holder, other = make(), make()
     holder.put(b"a")
     lease = holder.get(timeout=0, lease=0.001)
     time.sleep(0.002)
     with replaced(fs, rename=once(fs.rename, lease.ack)), pytest.raises(Empty):
-        thief.get(timeout=0)
+        other.get(timeout=0)
     assert lease.ended == "acked"
     assert problems(holder.path) == []
     assert messages(holder.path)[0] == {}
 
 
-def test_an_ack_against_the_claim_of_its_expired_lease(make):
-    """The thief takes it between the holder's decision and its unlink: the ack is refused."""
-    holder, thief = make(), make()
+def test_ack_of_an_expired_lease_that_was_claimed_is_refused(make):
+    """The message is claimed just before the unlink of the ack: LeaseLost is raised."""
+    holder, other = make(), make()
     holder.put(b"a")
     lease = holder.get(timeout=0, lease=0.001)
     time.sleep(0.002)
-    stolen = []
+    claimed = []
     with (
-        replaced(fs, unlink=once(fs.unlink, lambda: stolen.append(thief.get(timeout=0)))),
+        replaced(fs, unlink=once(fs.unlink, lambda: claimed.append(other.get(timeout=0)))),
         pytest.raises(LeaseLost),
     ):
         lease.ack()
-    assert stolen[0].message.attempts == 2
-    stolen[0].ack()
+    assert claimed[0].message.attempts == 2
+    claimed[0].ack()
     assert len(holder) == 0
 
 
 @pytest.mark.parametrize("verb", ["retry", "release", "reject", "renew"])
-def test_an_end_against_the_claim_of_its_expired_lease(make, verb):
-    """Whatever the late holder tries, the thief keeps the message."""
-    holder, thief = make(), make()
+def test_end_of_an_expired_lease_that_was_claimed_is_refused(make, verb):
+    """Whatever the late holder does, the next holder keeps the message."""
+    holder, other = make(), make()
     holder.put(b"a")
     lease = holder.get(timeout=0, lease=0.001)
     time.sleep(0.002)
-    stolen = []
+    claimed = []
 
-    def steal():
-        stolen.append(thief.get(timeout=0))
+    def claim():
+        claimed.append(other.get(timeout=0))
 
     mine = lease.handle
-    rename = once(fs.rename, steal, when=lambda src, dst, **named: src == mine)
+    rename = once(fs.rename, claim, when=lambda src, dst, **named: src == mine)
     with replaced(fs, rename=rename), pytest.raises(LeaseLost):
         getattr(lease, verb)()
-    stolen[0].ack()
+    claimed[0].ack()
     assert problems(holder.path) == []
     assert len(holder) == 0
 
 
-def test_a_cancel_against_a_claim(make):
-    """The consumer is faster: the canceller is told, the consumer keeps it."""
+def test_cancel_of_a_message_that_was_claimed_raises_message_not_found(make):
+    """A consumer claims the message first: cancel raises, and the consumer keeps the message."""
     queue, other = make(), make()
     id = queue.put(b"a")
     message = queue.message(id)
@@ -226,8 +226,8 @@ def test_a_cancel_against_a_claim(make):
     taken[0].ack()
 
 
-def test_two_redrives_of_one_message(make):
-    """It comes again once, and one of the two says that it did it."""
+def test_redrive_by_two_clients_moves_the_message_once(make):
+    """The message is delivered once more, and only one redrive returns it."""
     queue, other = make(), make()
     queue.put(b"a")
     queue.get(timeout=0).reject("no")
@@ -239,8 +239,8 @@ def test_two_redrives_of_one_message(make):
     assert drain(queue) == [b"a"]
 
 
-def test_a_purge_beside_a_slow_producer(make):
-    """Purged under its hands, an unfinished message is written again: put still keeps its word."""
+def test_put_whose_unfinished_file_was_purged_writes_it_again(make):
+    """The unfinished file is purged during the put: the message is written again."""
     queue, purger = make(), make(stale=0)
     queue.put(b"first")
     with replaced(fs, rename_noreplace=once(fs.rename_noreplace, purger.purge)):
@@ -248,8 +248,8 @@ def test_a_purge_beside_a_slow_producer(make):
     assert sorted(drain(queue)) == [b"first", b"slow"]
 
 
-def test_a_producer_against_the_removal_of_its_slice(make, monkeypatch):
-    """The slice is taken away between its making and the first write: the next one is made."""
+def test_put_whose_slice_was_removed_makes_another(make, monkeypatch):
+    """The slice is removed between its creation and the first write: another one is made."""
     monkeypatch.setattr(publish, "DEEP", 0)
     queue = make()
     queue.put(b"a")
@@ -266,8 +266,8 @@ def test_a_producer_against_the_removal_of_its_slice(make, monkeypatch):
     assert drain(queue) == [b"b"]
 
 
-def test_a_producer_against_the_removal_of_the_queue(make):
-    """Somebody deletes the whole directory: it is made again, for put and for put_many."""
+def test_put_makes_a_removed_queue_again(make):
+    """The whole directory is deleted: put and put_many make it again."""
     queue = make()
     queue.put(b"gone")
     wants_new = lambda path, *_, **named: str(path).endswith(".new")  # noqa: E731
@@ -278,7 +278,7 @@ def test_a_producer_against_the_removal_of_the_queue(make):
     assert sorted(drain(make())) == [b"b", b"c"]
 
 
-def test_a_queue_removed_for_ever_is_an_error_not_a_loop(make):
+def test_put_raises_when_its_directory_stays_missing(make):
     """Every loop on an errno is bounded."""
     queue = make()
     queue.put(b"x")
@@ -292,8 +292,8 @@ def test_a_queue_removed_for_ever_is_an_error_not_a_loop(make):
         queue.put(b"y")
 
 
-def test_a_publish_onto_a_taken_name(make):
-    """Nothing is overwritten: the message gets another id."""
+def test_put_onto_a_taken_name_uses_another_id(make):
+    """Nothing is overwritten; the message gets another id."""
     queue = make()
     queue.put(b"first")
 
@@ -317,8 +317,8 @@ def test_a_publish_onto_a_taken_name(make):
     assert problems(queue.path) == []
 
 
-def test_a_listing_that_misses_a_name_is_not_believed(make):
-    """A name being renamed may be missed: "empty" needs a second look."""
+def test_get_lists_again_before_it_raises_empty(make):
+    """A listing may miss a name that is being renamed, so Empty is raised only after a second one."""
     queue = make()
     queue.put(b"a")
     calls = []
@@ -343,15 +343,15 @@ def test_a_listing_that_misses_a_name_is_not_believed(make):
     assert len(calls) == 2
 
 
-def test_a_put_within_one_tick_of_the_directorys_time_is_seen(make, monkeypatch):
-    """A put during a slow listing leaves the directory's time as it was: it must be found all the same."""
-    monkeypatch.setattr(cursor, "TICK_NS", 10**9)  # a machine may well stop for one of the real ticks
+def test_put_within_one_tick_of_the_directory_time_is_found(make, monkeypatch):
+    """A put during a slow listing may leave the mtime of the directory unchanged; it must still be found."""
+    monkeypatch.setattr(cursor, "TICK_NS", 10**9)  # a busy machine may pause for longer than a real tick
     queue, other = make(), make()
     queue.put(b"first")
     drain(queue)
 
     class Listing:
-        """A listing that is complete before the put, and over long after it."""
+        """A listing that is read before the put and closed long after it."""
 
         def __init__(self, found):
             self.entries = list(found)
@@ -385,8 +385,8 @@ def test_a_put_within_one_tick_of_the_directorys_time_is_seen(make, monkeypatch)
     assert queue.get(timeout=0).message.body == b"late"
 
 
-def test_two_threads_learn_at_once_what_a_mount_cannot(make):
-    """Narrowing the ways to publish is safe from many threads."""
+def test_publish_learns_the_limits_of_a_mount_in_several_threads(make):
+    """Several threads may find out at the same time that a call is missing."""
     from dirqueue.disk import mount
 
     mount = mount.Mount("ext4")
@@ -410,8 +410,8 @@ def test_two_threads_learn_at_once_what_a_mount_cannot(make):
     assert sorted(linked) == list(range(6))
 
 
-def test_done_removed_under_a_consumer_is_made_again(make):
-    """A missing done/ or dead/ is not a lost lease."""
+def test_ack_and_reject_make_removed_directories_again(make):
+    """A missing done/ or dead/ is made again and not reported as a lost lease."""
     queue = make(keep_done=True)
     for _ in range(4):
         queue.put(b"x")
@@ -425,8 +425,8 @@ def test_done_removed_under_a_consumer_is_made_again(make):
     assert (stats.done, stats.dead) == (1, 1)
 
 
-def test_two_creators_at_once_agree(tmp_path):
-    """Whoever is second gets the first one's settings or an error, never a mixture."""
+def test_create_refuses_other_settings_than_a_concurrent_create(tmp_path):
+    """The second create gets the settings of the first one or an error, never a mixture."""
     from dirqueue import SettingsError
 
     path = tmp_path / "queue"

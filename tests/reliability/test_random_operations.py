@@ -1,4 +1,4 @@
-"""Several clients on one directory against a model in memory, with a clock that only the test moves."""
+"""Several clients of one directory are compared with a model in memory; only the test moves the clock."""
 
 import shutil
 import tempfile
@@ -23,7 +23,7 @@ CLIENTS = 3
 
 
 class Time:
-    """The one clock of all clients, in microseconds; every look at it takes one."""
+    """The clock of all clients, in microseconds; each reading advances it by one."""
 
     def __init__(self):
         self.now = START
@@ -35,7 +35,7 @@ class Time:
 
 @dataclass
 class Modelled:
-    """A message as it must be."""
+    """The expected state of a message."""
 
     body: bytes
     priority: int
@@ -47,7 +47,7 @@ class Modelled:
 
 
 class Machine(RuleBasedStateMachine):
-    """Whatever the clients do, the directory is what the model says."""
+    """Whatever the clients do, the directory matches the model."""
 
     order = "fifo"
     priorities = False
@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
         self.patch.setattr(identity.time, "time_ns", lambda: self.time.look() * 1000)
         self.patch.setattr(
             identity.PROCESS, "last", START
-        )  # and back: ids of other tests are not from this future
+        )  # restored later: ids of other tests must not start at this time
         if self.deep:
             self.patch.setattr(publish, "DEEP", 0)
             self.patch.setattr(publish, "SLICE_SIZE", 3)
@@ -135,7 +135,7 @@ class Machine(RuleBasedStateMachine):
     @rule(client=client)
     def get(self, client):
         queue = self.clients[client]
-        queue.layout._cursor.stale()  # what a snapshot may miss for a moment is not the question here
+        queue.layout._cursor.stale()  # a snapshot may be out of date for a moment; that is tested elsewhere
         self.forget_poison()
         candidates = {id: m for id, m in self.model.items() if self.due(m) and m.attempts < 3}
         try:
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
         self.leases.append((client, lease))
 
     def in_order(self, id, candidates):
-        """Flat names come in the exact order; a slice or batch comes as a whole, by its first id."""
+        """Check the order: exact for flat names; a slice or batch is ordered as a whole, by its first id."""
         if self.deep or any("batch" in m.entry.place or "/" in m.entry.place for m in self.clients[0].peek()):
             first = min(self.model[each].priority for each in candidates) if self.priorities else 0
             assert not self.priorities or self.model[id].priority == first
@@ -168,7 +168,7 @@ class Machine(RuleBasedStateMachine):
         assert id == best
 
     def forget_poison(self):
-        """What is out of attempts is buried by whoever meets it."""
+        """Expect messages without attempts left to be moved to dead/ by the next client that finds them."""
         for message in self.model.values():
             if self.due(message, slack=1000) and message.attempts >= 3 and message.state == "leased":
                 message.state = "poison"
@@ -177,7 +177,7 @@ class Machine(RuleBasedStateMachine):
         return self.leases.pop(data.draw(st.integers(0, len(self.leases) - 1)))
 
     def end(self, data, verb, *arguments):
-        """End a lease; it must work exactly if nobody took the message since."""
+        """End a lease; this must succeed if and only if the message was not claimed since."""
         client, lease = self.pick(data)
         message = self.model[lease.message.id]
         held = message.state in ("leased", "poison") and lease.token == self.holder(lease.message.id)
@@ -336,15 +336,15 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_queue_does_what_the_model_does(variant, monkeypatch):
-    """Random histories of several clients; the smallest one that differs is shown."""
+def test_queue_matches_the_model(variant, monkeypatch):
+    """Random histories of several clients give the states of the model; Hypothesis shrinks a failure."""
     machine = type(f"Machine_{variant.replace('-', '_')}", (Machine,), VARIANTS[variant])
     case = machine.TestCase
     wanted = settings().max_examples
     case.settings = settings(
         max_examples=max(40, wanted // 4),
         stateful_step_count=40,
-        derandomize=wanted < 1000,  # a run of the suite is the same every time; a soak explores
+        derandomize=wanted < 1000,  # the suite is deterministic; a soak explores
         database=None,
     )
     case("runTest").runTest()

@@ -9,7 +9,7 @@ import pytest
 MODEL = Path(__file__).resolve().parents[2] / "docs/model/lease.pml"
 pytestmark = [pytest.mark.needs("spin", "gcc"), pytest.mark.timeout(600)]
 
-#: What pan says when it did not look at everything.
+#: What pan prints if its search was incomplete.
 INCOMPLETE = (
     "max search depth too small",
     "Search not completed",
@@ -20,7 +20,7 @@ INCOMPLETE = (
 
 
 def check(place, *defines):
-    """Return spin's verdict: (errors, states, signs that the search was not complete)."""
+    """Return the result of spin: (errors, states, signs of an incomplete search)."""
     place.mkdir()
     subprocess.run(
         ["spin", "-a", *defines, str(MODEL)], cwd=place, check=True, capture_output=True, timeout=120
@@ -30,15 +30,15 @@ def check(place, *defines):
     done = subprocess.run(
         ["./pan", "-m100000"], cwd=place, check=False, capture_output=True, text=True, timeout=400
     )
-    said = done.stdout + done.stderr
-    assert "Full statespace search" in said, said
-    errors = int(re.search(r"errors: (\d+)", said)[1])
-    states = int(float(re.search(r"(\S+) states, stored", said)[1]))
-    return errors, states, [sign for sign in INCOMPLETE if sign in said]
+    output = done.stdout + done.stderr
+    assert "Full statespace search" in output, output
+    errors = int(re.search(r"errors: (\d+)", output)[1])
+    states = int(float(re.search(r"(\S+) states, stored", output)[1]))
+    return errors, states, [sign for sign in INCOMPLETE if sign in output]
 
 
 def test_two_clients_with_tokens_are_safe_in_every_state(tmp_path, capsys):
-    """A lease name that is never used again: no client ever ends another's lease, in the whole state space."""
+    """With unique lease names no client ends the lease of another one, in the whole state space."""
     errors, states, incomplete = check(tmp_path / "token", "-DTOKEN")
     with capsys.disabled():
         print(f"\nspin: {states:,} states of two clients, {errors} errors")
@@ -50,10 +50,10 @@ def test_two_clients_with_tokens_are_safe_in_every_state(tmp_path, capsys):
 @pytest.mark.parametrize(
     "defines",
     [("-DTOKEN", "-DBYID"), ("-DNC=3",), ("-DTOKEN", "-DBLIND")],
-    ids=["delete by id", "no token", "renewal without a look"],
+    ids=["delete by id", "no token", "renewal without a check"],
 )
-def test_the_model_knows_the_old_mistakes(defines, tmp_path):
-    """The control: each mistake, planted into the model, is found."""
+def test_model_finds_planted_mistakes(defines, tmp_path):
+    """The control: each mistake is found when planted in the model."""
     errors, states, _incomplete = check(tmp_path / "wrong", *defines)
     assert errors > 0
     assert states > 0

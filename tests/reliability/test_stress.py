@@ -1,4 +1,4 @@
-"""What users run against their own mount: `dirqueue doctor --stress`."""
+"""`dirqueue doctor --stress`, which users run on their own mounts."""
 
 import pytest
 from lab import faultfs
@@ -9,8 +9,8 @@ from dirqueue.tools.doctor.stress import stress
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_good_filesystem_keeps_every_promise_and_is_left_clean(tmp_path):
-    """All promises hold on a local directory, with figures, and nothing stays behind."""
+def test_stress_on_a_good_filesystem_keeps_every_promise_and_leaves_nothing(tmp_path):
+    """All promises are kept on a local directory, the report has figures, and no file stays behind."""
     findings = stress(str(tmp_path), seconds=1.5)
     assert [finding.promise for finding in findings if not finding.held] == []
     assert not findings[0].detail.endswith("of 0 messages")
@@ -18,7 +18,7 @@ def test_a_good_filesystem_keeps_every_promise_and_is_left_clean(tmp_path):
 
 
 @pytest.mark.needs("fuse")
-def test_two_mounts_are_two_hosts(tmp_path):
+def test_stress_takes_two_mounts_of_one_directory(tmp_path):
     """The second path is another mount of the same directory; lost replies break no promise."""
     with (
         faultfs.mounted(tmp_path / "server", tmp_path / "one", lost=0.02, seed=1) as one,
@@ -29,8 +29,8 @@ def test_two_mounts_are_two_hosts(tmp_path):
 
 
 @pytest.mark.needs("fuse")
-def test_a_filesystem_that_fails_is_told(tmp_path):
-    """A server that cannot make a name durable fails the calls, and is found out."""
+def test_stress_reports_a_filesystem_that_fails(tmp_path):
+    """A server on which fsync fails is reported with the errno."""
     with faultfs.mounted(tmp_path / "server", tmp_path / "one", refuse={"fsync": "EIO"}) as one:
         findings = stress(one, seconds=1.0)
     assert [finding.promise for finding in findings if not finding.held] == ["no call fails"]
@@ -38,15 +38,15 @@ def test_a_filesystem_that_fails_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
-def test_the_layouts_of_others_can_be_tried_too(layout, tmp_path):
+def test_stress_runs_on_other_layouts(layout, tmp_path):
     """The same promises hold for the formats of other programs."""
     findings = stress(str(tmp_path), seconds=1.0, layout=layout)
     assert [finding for finding in findings if not finding.held] == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_different_directories_are_refused(tmp_path):
-    """Paths that do not share files are no two hosts."""
+def test_stress_refuses_two_different_directories(tmp_path):
+    """Two paths must lead to the same directory."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     with pytest.raises(dirqueue.QueueError, match="not the same directory"):

@@ -1,4 +1,4 @@
-"""Three users on one queue: each combination of modes and umasks works or says in one sentence why not."""
+"""Three users of one queue: each combination of mode and umask works or gives one clear error."""
 
 import json
 import os
@@ -18,7 +18,7 @@ sys.path[:0] = json.loads(os.environ["LAB_PATH"])
 import dirqueue
 verb, path, umask, uid, gid = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 import tempfile, time
-with tempfile.TemporaryDirectory() as place:  # import all there is while we may: this Python may be root's own
+with tempfile.TemporaryDirectory() as place:  # import everything while this Python is readable
     warm = dirqueue.Queue(place + "/q", sync=False, backoff=0.0)
     warm.put(b"x"); warm.get(timeout=0).retry(0.0, "x"); warm.get(timeout=0).reject("x"); warm.redrive(); warm.purge()
     warm.close()
@@ -48,9 +48,9 @@ except dirqueue.DirQueueError as error:
 """
 
 
-def as_user(verb, path, umask, who):
+def as_user(verb, path, umask, user):
     paths = json.dumps([entry for entry in sys.path if entry])
-    command = [sys.executable, "-c", CHILD, verb, str(path), str(umask), str(USERS[who]), str(GROUP)]
+    command = [sys.executable, "-c", CHILD, verb, str(path), str(umask), str(USERS[user]), str(GROUP)]
     done = subprocess.run(
         command,
         capture_output=True,
@@ -66,19 +66,19 @@ def as_user(verb, path, umask, who):
 
 @pytest.fixture
 def shared(tmp_path):
-    """Return a path that every user can walk to. What is opened for that are this run's own temporary directories."""
+    """Give a path that every user can reach. Only temporary directories of this run are opened for that."""
     for parent in tmp_path.parents:
         mode = os.stat(parent).st_mode & 0o7777
         if not mode & 0o001:
-            os.chmod(parent, mode | 0o011)  # and left so: the tests beside this one need it too
+            os.chmod(parent, mode | 0o011)  # not restored: parallel tests need it too
     os.chmod(tmp_path, 0o755)
     return tmp_path
 
 
 @pytest.mark.parametrize("umask", [0o002, 0o022, 0o077], ids=oct)
 @pytest.mark.parametrize("mode", [0o2770, 0o777, 0o1777], ids=oct)
-def test_users_share_a_queue_or_are_told_why_not(mode, umask, shared):
-    """One puts, one consumes, one purges: it works, or there is one clear error, and no message bounces for ever."""
+def test_users_share_a_queue_or_get_one_clear_error(mode, umask, shared):
+    """One user puts, one consumes, one purges: it works or gives one clear error. No message is retried endlessly."""
     path = shared / "queue"
     path.mkdir()
     os.chown(path, 0, GROUP)
@@ -92,7 +92,7 @@ def test_users_share_a_queue_or_are_told_why_not(mode, umask, shared):
     elif readable:
         assert got == ["ok", ["body"]]
     else:
-        assert got == ["ok", []]  # unreadable for the consumer: to dead/ after its attempts, not for ever
+        assert got == ["ok", []]  # unreadable for the consumer: moved to dead/ after its attempts
         assert any(name.count(".") == 2 for name in os.listdir(path / "dead"))
     purged = as_user("purge", path, umask, "purger")
     assert purged[0] in {"ok", "QueueAccess"}

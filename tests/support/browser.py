@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven through a pipe: no driver program, no package, no network."""
+"""A real headless Chromium, driven through a pipe: no driver program, no package, no network."""
 
 import base64
 import json
@@ -118,13 +118,13 @@ class Browser:
         return answer["result"].get("value")
 
     def until(self, expression):
-        """Return the value of the expression once it is true."""
+        """Wait until the expression is true; return its value."""
         deadline = time.monotonic() + PATIENCE
         found = f"((value) => value instanceof Node ? true : value)({expression})"
         while True:
             try:
                 value = self.js(found)
-            except RefusedError as error:  # between two pages there is nothing to ask
+            except RefusedError as error:  # there is no context between two pages
                 value, why = None, error
             else:
                 why = value
@@ -135,7 +135,7 @@ class Browser:
             time.sleep(0.05)
 
     def screenshot(self, path, width=1200, height=800, *, dark=False):
-        """Write a picture of the page."""
+        """Write a PNG image of the page."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,

@@ -1,7 +1,7 @@
 """Probe what this machine lets a test do.
 
-A test asks by name, `@pytest.mark.needs("strace", "loop")`, and skips when a probe says no.
-Probes try the thing itself and never look at platform names; each runs once per process.
+A test names what it needs, `@pytest.mark.needs("strace", "loop")`, and is skipped if a probe fails.
+A probe tries the operation itself and never checks the platform name; each runs once per process.
 """
 
 import ctypes.util
@@ -13,12 +13,12 @@ import subprocess
 
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
-#: Programs whose presence is all there is to know.
+#: Programs that only have to be installed.
 PROGRAMS = frozenset({"chromium", "faketime", "gcc", "make", "perl", "spin", "tmux"})
 
 
 def _works(*command: str) -> bool:
-    """Tell whether a command can be run and succeeds."""
+    """Return whether a command can be run and succeeds."""
     env = os.environ | {"PATH": SEARCH_PATH}
     null = subprocess.DEVNULL
     try:
@@ -37,7 +37,7 @@ def _opens(device: str) -> bool:
 
 
 def _formats(kind: str) -> bool:
-    """Tell whether a loop device can be formatted and mounted as this kind of filesystem."""
+    """Return whether a loop device can be formatted and mounted as this kind of filesystem."""
     if not (has("loop") and shutil.which(f"mkfs.{kind}", path=SEARCH_PATH)):
         return False
     _works("modprobe", kind)
@@ -62,10 +62,10 @@ PROBES = {
 
 @functools.cache
 def has(name: str) -> bool:
-    """Tell whether the capability is there.
+    """Return whether this machine has the capability.
 
     Raises:
-        KeyError: there is no such capability; a misspelt one must not skip for ever.
+        KeyError: the name is unknown; otherwise a misspelt name would skip its test on every machine.
     """
     if name in PROGRAMS:
         return shutil.which(name, path=SEARCH_PATH) is not None
@@ -73,5 +73,5 @@ def has(name: str) -> bool:
 
 
 def missing(names: list[str]) -> list[str]:
-    """Return those of the names this machine lacks, in order and once each."""
+    """Return the names that this machine lacks, in order and without duplicates."""
     return [name for name in dict.fromkeys(names) if not has(name)]

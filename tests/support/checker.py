@@ -1,6 +1,6 @@
 """Read a native queue directory with nothing but the grammar of docs/protocol.md: no code of the package.
 
-`survey` sorts every entry; `problems` says what must never be, whatever crashed.
+`survey` classifies every entry; `problems` lists violations that no crash may cause.
 """
 
 import json
@@ -31,7 +31,7 @@ MESSAGES = ("ready", "delayed", "leased")
 
 
 class Found(NamedTuple):
-    """One name, by what the grammar says of it."""
+    """One entry, as parsed by the grammar."""
 
     kind: str
     id: str
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 def kind_of(name):
-    """Return the kind of a name and its parts, or None."""
+    """Return the kind of a name and its match, or None."""
     for kind, pattern in KINDS.items():
         if match := re.fullmatch(pattern, name, re.ASCII):
             return kind, match
@@ -49,7 +49,7 @@ def kind_of(name):
 
 
 def survey(path):
-    """Return every entry of the queue; staging is not entered."""
+    """Return every entry of the queue; staging directories are not entered."""
     path = os.fspath(path)
     found = []
 
@@ -76,7 +76,7 @@ def survey(path):
 
 
 def messages(path):
-    """Return {id: body} of all messages, and {id: where} of where they are."""
+    """Return {id: body} and {id: where} of all messages."""
     bodies, where = {}, {}
     for each in survey(path):
         if each.kind in MESSAGES:
@@ -87,16 +87,16 @@ def messages(path):
 
 
 def problems(path):
-    """Return what is wrong with the directory, as sentences; nothing, if all is well."""
+    """Return the violations in the directory as sentences; an empty list if there are none."""
     wrong = []
     names = defaultdict(list)
     for each in survey(path):
         if each.kind == "foreign":
-            wrong.append(f"{each.path} is no name of ours")
+            wrong.append(f"{each.path} is not a valid name")
         elif each.kind in MESSAGES:
             names[each.id].append(each)
             if os.stat(each.path).st_nlink != 1:
-                # A publish or redrive by link that died has two names of one file; only those.
+                # Only a publish or redrive by link that was killed leaves two names of one file.
                 wrong.append(f"{each.path} has more than one name")
         elif each.kind == "note":
             with open(each.path, "rb") as file:
@@ -109,5 +109,5 @@ def problems(path):
 
 
 def leftovers(path):
-    """Return what a purge should have removed."""
+    """Return the paths that a purge should have removed."""
     return [each.path for each in survey(path) if each.kind in ("new", "note.new", "staging", "acked")]

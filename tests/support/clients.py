@@ -1,4 +1,4 @@
-"""The clients of docs/, written in shell and in Perl from docs/protocol.md alone, for tests to run."""
+"""Run the clients in docs/, which are written in shell and Perl from docs/protocol.md alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(client: Path, *words: str, body: bytes = b"", **env: str) -> subprocess.
 
 
 def shell(*words: str, body: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run the script."""
+    """Run the shell client."""
     return run(SCRIPT, *words, body=body)
 
 
@@ -41,7 +41,7 @@ def perl(*words: str, body: bytes = b"", status: int = 0) -> str:
 
 
 class Perl:
-    """A Perl client that takes commands one after the other and may be killed in the middle of any."""
+    """A Perl client that executes one command after the other and can be killed during any of them."""
 
     def __init__(self, path: str, *settings: str) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Running the command: in this process where that is enough, as a real process where it is not."""
+"""Run the command: in this process if that is enough, else as a real process."""
 
 import io
 import subprocess
@@ -13,14 +13,14 @@ from dirqueue.__main__ import main
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch):
-    """No test depends on what the developer has set."""
+    """Remove the variables that the developer may have set."""
     for name in ("DIRQUEUE_DIR", "NO_COLOR", "DIRQUEUE_TRACE"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def dq(capsysbinary, monkeypatch):
-    """Run the command in this process; `stdin` are the bytes it reads."""
+    """Give a function that runs the command in this process; `stdin` is its input."""
 
     def run(*words, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -36,7 +36,7 @@ def dq(capsysbinary, monkeypatch):
 
 @pytest.fixture
 def real():
-    """Run the command as a process of its own."""
+    """Give a function that runs the command in a separate process."""
 
     def run(*words, stdin=b"", **options):
         done = subprocess.run(
@@ -55,7 +55,7 @@ def real():
 
 @pytest.fixture
 def start():
-    """Start real processes that end with the test."""
+    """Give a function that starts the command; the process is killed when the test ends."""
     running = []
 
     def begin(*words, **options):
@@ -74,6 +74,6 @@ def start():
 
 @pytest.fixture
 def queue(tmp_path):
-    """Return a queue without waits for the disk."""
+    """Give a queue with sync=False."""
     with Queue(tmp_path / "q", sync=False) as made:
         yield made

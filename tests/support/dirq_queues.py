@@ -1,4 +1,4 @@
-"""Queues of the two dirq layouts, and what happens to them: for the tests of one layout's errors."""
+"""Queues of the two dirq layouts, for the tests of their errors."""
 
 import os
 import time
@@ -15,7 +15,7 @@ HOUR = 3600
 
 @pytest.fixture
 def made(tmp_path):
-    """Give a maker of clients of one directory, by layout."""
+    """Give a function that makes clients of one directory, of a given layout."""
 
     def make(layout, **settings):
         given = {"layout": layout, "sync": False, "margin": 0, "lease": LONG, "backoff": 0, **settings}
@@ -26,7 +26,7 @@ def made(tmp_path):
 
 @pytest.fixture(params=LAYOUTS)
 def make(request, made):
-    """Give a maker of clients of one directory, of each layout in turn."""
+    """Give a function that makes clients of one directory, for each layout in turn."""
     return lambda **settings: made(request.param, **settings)
 
 
@@ -40,7 +40,7 @@ def queue(make):
 
 @pytest.fixture
 def simple(made):
-    """Give a queue of dirq-simple with one message."""
+    """Give a dirq-simple queue with one message."""
     queue = made("dirq-simple")
     queue.put(b"one")
     return queue
@@ -48,14 +48,14 @@ def simple(made):
 
 @pytest.fixture
 def normal(made):
-    """Give a queue of dirq-normal with one message."""
+    """Give a dirq-normal queue with one message."""
     queue = made("dirq-normal")
     queue.put(b"one")
     return queue
 
 
 def remote(queue):
-    """Treat the directory as one on a network filesystem."""
+    """Treat the directory as if it were on a network filesystem."""
     queue.layout.directory.mount = mount.Mount("nfs4")
     return queue
 
@@ -80,13 +80,13 @@ def age(queue, *paths, seconds=HOUR):
 
 
 def again(queue):
-    """Let the next claim look anew."""
+    """Let the next claim list the directory again."""
     queue.layout._cursor.refresh()
     return queue
 
 
 def locked(queue):
-    """Lock the one message as a consumer that died; return its name."""
+    """Lock the only message as a consumer that died would; return its name."""
     lease = again(queue).get(timeout=0)
     name = lease.message.id
     age(queue, f"{name}.lck" if simply(queue) else name)
@@ -94,10 +94,10 @@ def locked(queue):
 
 
 def relock(queue, name):
-    """Let another consumer have the lock: a new time, or another directory."""
+    """Lock the message as another consumer would: a new time, or another directory."""
     if simply(queue):
         os.utime(os.path.join(queue.path, f"{name}.lck"))
     else:
         os.rmdir(os.path.join(queue.path, name, "locked"))
-        os.mkdir(os.path.join(queue.path, name, "spacer"))  # so that the number is another, too
+        os.mkdir(os.path.join(queue.path, name, "spacer"))  # so that the inode number differs too
         os.mkdir(os.path.join(queue.path, name, "locked"))

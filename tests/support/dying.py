@@ -1,4 +1,4 @@
-"""A process that dies at its n-th filesystem call: from there on every call of it fails, cleaning up included."""
+"""A process that dies at its n-th filesystem call: every later call fails too, even those of cleaning up."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ class Died(BaseException):
 
 @contextlib.contextmanager
 def dying(at):
-    """Let filesystem calls up to number `at` through; raise Died for all others. Yields the count as a list."""
+    """Allow `at` filesystem calls and raise Died in all later ones. Yield a list that holds the count."""
     real = {name: getattr(fs, name) for name in fs.CALLS if hasattr(fs, name)}
     count = [0]
 
@@ -34,7 +34,7 @@ def dying(at):
 
 
 def every_death(story):
-    """Run `story(limit)` once for each of its filesystem calls, dying there; yield the number each time."""
+    """Run `story(limit)` once for each of its filesystem calls and die there; yield the limit each time."""
     at = 0
     while True:
         with dying(at) as count:

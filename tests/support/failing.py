@@ -1,4 +1,4 @@
-"""Let a call of `dirqueue.disk.fs` fail, once and where it is wanted: the fault behind every errno branch."""
+"""Make chosen calls of `dirqueue.disk.fs` fail, to reach the errno branches."""
 
 import contextlib
 import errno
@@ -9,17 +9,17 @@ from dirqueue.disk import fs
 
 
 def error(code):
-    """Return the exception that the kernel's errno becomes."""
+    """Return the OSError for an errno."""
     return OSError(code, os.strerror(code))
 
 
 def of(*endings):
-    """Choose calls whose first path ends like this."""
+    """Select calls whose first path has one of these endings."""
     return lambda path, *_, **__: str(path).endswith(endings)
 
 
 class Fault:
-    """A call that fails; `hits` counts how often it did."""
+    """A call that fails; `hits` counts the failures."""
 
     def __init__(self, call, code, when, times, done):
         self.call, self.code, self.when, self.left, self.done = call, code, when, times, done
@@ -37,9 +37,9 @@ class Fault:
 
 @contextlib.contextmanager
 def failing(call, code, *, when=None, times=1, done=False):
-    """Fail the next `times` calls of that name that are as wanted; with `done`, after doing them.
+    """Fail the next `times` calls of that name that match `when`; with `done`, execute them first.
 
-    A code of None is a kernel without the call. It is an error of the test if the fault was never met.
+    A code of None stands for a kernel without the call. The test fails if no call matched.
     """
     real = getattr(fs, call)
     fault = Fault(real, code, when, times, done)
@@ -53,7 +53,7 @@ def failing(call, code, *, when=None, times=1, done=False):
 
 @contextlib.contextmanager
 def before(call, action, *, when=None):
-    """Do something just before the first call of that name that is as wanted: a race, forced."""
+    """Run `action` just before the first call of that name that matches `when`, to force a race."""
     real = getattr(fs, call)
     done = []
 
@@ -71,20 +71,20 @@ def before(call, action, *, when=None):
     assert done, f"{call} was never called that way"
 
 
-#: What a disk, a server or a limit answers that no code can mend.
+#: Errors of a disk, a server or a permission that no code can correct.
 HARD = (errno.EIO, errno.EACCES, errno.EROFS)
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def names(codes):
-    """Return parameters for pytest that show the names of errnos."""
+    """Return pytest parameters with the names of the errnos as ids."""
     import pytest
 
     return [pytest.param(code, id=errno.errorcode[code]) for code in codes]
 
 
 def _open():
-    """Return the descriptors that are open, without opening one."""
+    """Return the open descriptors, without opening one."""
     found = set()
     for number in range(1024):
         with contextlib.suppress(OSError):
@@ -97,7 +97,7 @@ def _open():
 def nothing_left_open():
     """Fail if a descriptor that was opened inside is still open at the end."""
     gc.collect()
-    gc.disable()  # what earlier tests left to the collector must not be closed in between, nor its number used again
+    gc.disable()  # garbage of earlier tests must not be closed meanwhile, or its number reused
     try:
         before_ = _open()
         yield

@@ -1,4 +1,4 @@
-"""What tests of queues share: draining, waiting for conditions, looking at directories."""
+"""Helpers for tests of queues: drain, wait for a condition, list a directory."""
 
 import contextlib
 import multiprocessing
@@ -18,7 +18,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 def drain(queue, limit=None):
-    """Get and acknowledge all there is; return the bodies in the order they came."""
+    """Get and acknowledge all messages; return the bodies in the order of delivery."""
     bodies = []
     while limit is None or len(bodies) < limit:
         try:
@@ -31,14 +31,14 @@ def drain(queue, limit=None):
 
 
 def put_all(queue, bodies):
-    """Put some messages: at once where the format can, else one by one."""
+    """Put messages: in one batch if the layout can, else one by one."""
     if "batch" in queue.layout.lacks:
         return [queue.put(body) for body in bodies]
     return queue.put_many(bodies)
 
 
 def wait_until(condition, what="the condition"):
-    """Wait until something is true; fail if it does not become so in good time."""
+    """Wait until the condition is true; fail after PATIENCE seconds."""
     deadline = time.monotonic() + PATIENCE
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come true in {PATIENCE:g} s"
@@ -47,7 +47,7 @@ def wait_until(condition, what="the condition"):
 
 
 def files(path):
-    """Return the relative paths of everything in a directory, for before and after."""
+    """Return the relative paths of everything in a directory, to compare before and after."""
     root = Path(path)
     return sorted(str(each.relative_to(root)) for each in root.rglob("*"))
 
@@ -59,13 +59,13 @@ def in_child(function, *arguments):
     def run():
         try:
             there.send((True, function(*arguments)))
-        except BaseException as error:  # noqa: BLE001 - the parent is to see all of them
+        except BaseException as error:  # noqa: BLE001 - the parent raises it again
             there.send((False, error))
 
     child = FORK.Process(target=run)
     child.start()
     try:
-        assert here.poll(PATIENCE), "the child said nothing"
+        assert here.poll(PATIENCE), "the child reported nothing"
         good, value = here.recv()
     finally:
         child.join(PATIENCE)
@@ -81,7 +81,7 @@ def in_child(function, *arguments):
 
 @contextlib.contextmanager
 def replaced(module, **names):
-    """Replace functions of a module for a while."""
+    """Replace functions of a module within the block."""
     before = {name: getattr(module, name) for name in names}
     try:
         for name, value in names.items():

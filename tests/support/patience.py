@@ -1,13 +1,13 @@
-"""Waiting for a condition instead of for a time."""
+"""Wait for a condition instead of a fixed time."""
 
 import time
 
-#: Far longer than anything takes on a slow machine with neighbours; a test that needs it all has failed.
+#: Far longer than anything takes on a slow, shared machine; a test that waits this long has failed.
 PATIENCE = 40.0
 
 
 def until(condition, what="the condition", seconds=PATIENCE):
-    """Return what the condition returns once that is true; fail when it never becomes true."""
+    """Return the first true value of the condition; fail if there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
         found = condition()

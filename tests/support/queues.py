@@ -1,7 +1,7 @@
-"""One suite for all layouts: what every queue promises, whatever its files look like.
+"""Fixtures of the one suite for all layouts: the promises of every queue, whatever its files look like.
 
-A layout joins by one line in LAYOUTS. What its format cannot express it names in `lacks`, and the tests that need
-that skip and say why; everything else must hold.
+A layout joins by one line in LAYOUTS. Its `lacks` names what its format cannot express; tests that need that are
+skipped with the reason. All other tests must pass.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from support.kit import LONG
 from dirqueue import Queue
 from dirqueue.layouts import NAMES
 
-#: Name of the variant -> what Queue() is given for it.
+#: Name of the variant -> the arguments of Queue().
 LAYOUTS = {
     "native": {"layout": "native"},
     "vsqs": {"layout": "vsqs"},
@@ -29,13 +29,13 @@ def layout(request):
 
 @pytest.fixture
 def given(layout):
-    """Give what Queue() needs to be of the variant under test."""
+    """Give the arguments of Queue() for the variant under test."""
     return KNOWN[layout]
 
 
 @pytest.fixture
 def make_queue(given, tmp_path):
-    """Give a maker of queue objects; those of one name are clients of one directory."""
+    """Give a function that makes queues; those of one name are clients of one directory."""
     made = []
 
     def make(name="queue", **settings):
@@ -64,13 +64,13 @@ def needs(given, layout, tmp_path):
 
 @pytest.fixture
 def queue(make_queue):
-    """Give one queue with the defaults of this suite."""
+    """Give a queue with the defaults of this suite."""
     return make_queue()
 
 
 @pytest.fixture
 def native(tmp_path):
-    """Give a maker of native queues, for what only that layout promises."""
+    """Give a function that makes native queues, for promises of that layout only."""
     made = []
 
     def make(name="queue", **settings):

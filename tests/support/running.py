@@ -1,4 +1,4 @@
-"""What the tests of the command share: how it is started, and what it must say."""
+"""Helpers for tests of the command: start it, and check its error message."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Done:
-    """What a command left behind."""
+    """The exit status and output of a command."""
 
     status: int
     out: str
@@ -34,14 +34,14 @@ def command(*words):
 
 
 def sentence(done):
-    """Assert that a failed command said one sentence and nothing else, and return it."""
+    """Assert that a failed command printed one sentence and nothing else, and return it."""
     assert done.err.startswith("dirqueue: "), done
     assert done.err.count("\n") == 1, done
     assert "Traceback" not in done.err, done
     return done.err
 
 
-#: Everything is imported while it can be read; then all rights are dropped.
+#: Import everything while it is readable, then drop all privileges.
 AS_NOBODY = """
 import concurrent.futures.thread, ctypes, filelock, heapq, json, os, sys, traceback
 import dirqueue.layouts.signs, dirqueue.queue, dirqueue.tools.check, dirqueue.tools.discover, dirqueue.tools.transfer
@@ -53,7 +53,7 @@ sys.exit(run(sys.argv[1:]))
 
 
 def as_nobody(path, *words):
-    """Run the command as a user without any rights, who can reach `path` but not write there."""
+    """Run the command as an unprivileged user, who can reach `path` but not write there."""
     for above in Path(path).parents:
         if not above.stat().st_mode & 0o001:
             above.chmod(above.stat().st_mode | 0o011)

@@ -1,4 +1,4 @@
-"""Real processes that are stopped, or killed, just before one filesystem call of theirs."""
+"""Real processes that are stopped or killed just before one of their filesystem calls."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from support.kit import FORK, PATIENCE
 
 
 def killed_before(call, function, *, when=None):
-    """Run a function in a child that dies by SIGKILL just before that call."""
+    """Run a function in a child that is killed by SIGKILL just before that call."""
     child = FORK.Process(target=_run, args=(signal.SIGKILL, call, when, function, None))
     child.start()
     child.join(PATIENCE)
@@ -19,7 +19,7 @@ def killed_before(call, function, *, when=None):
 
 @contextlib.contextmanager
 def stopped_before(call, function, *, when=None):
-    """Run a function in a child that is stopped just before that call; yield a function that lets it go on.
+    """Run a function in a child that is stopped just before that call; yield a function that resumes it.
 
     That function returns what the child's function returned, or the exception that it raised.
     """
@@ -50,6 +50,6 @@ def _run(number, call, when, function, results):
     with before(call, lambda: os.kill(os.getpid(), number), when=when):
         try:
             result = function()
-        except Exception as error:  # noqa: BLE001 - the parent is to see all of them
+        except Exception as error:  # noqa: BLE001 - the parent receives it
             result = error
     results.send(result)

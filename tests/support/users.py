@@ -1,4 +1,4 @@
-"""Other users: a function run by one, in a forked child, and a place that all of them can reach."""
+"""Other users: run a function as one of them in a forked child, in a directory that all can reach."""
 
 import os
 
@@ -23,16 +23,16 @@ def as_user(uid, function, *arguments, umask=0o022):
 
 
 def open_to_all(path):
-    """Let every user walk to a path. What is opened for that are this run's own temporary directories."""
+    """Let every user reach a path. Only temporary directories of this run are opened for that."""
     for parent in (path, *path.parents):
         mode = os.stat(parent).st_mode & 0o7777
         if not mode & 0o001:
-            os.chmod(parent, mode | 0o011)  # and left so: the tests beside this one need it too
+            os.chmod(parent, mode | 0o011)  # not restored: parallel tests need it too
     return path
 
 
 def import_all(path):
-    """Use a queue once, so that all modules are loaded while we may: this Python may be root's own."""
+    """Use a queue once to import all modules before privileges are dropped: only root may be able to read them."""
     queue = Queue(path, sync=False, backoff=0.0, keep_done=True)
     queue.put_many([b"1", b"2"])
     queue.get(timeout=0).retry(0.0, "x")

@@ -10,7 +10,7 @@ from dirqueue import Queue
 
 @pytest.fixture
 def make(tmp_path):
-    """Give a maker of clients of one directory."""
+    """Give a function that makes clients of one directory."""
 
     def make(**settings):
         given = {"layout": "vsqs", "sync": False, "margin": 0, "lease": LONG, "backoff": 0, **settings}

@@ -1,4 +1,4 @@
-"""Clients of the web page: one that speaks HTTP well, and bare sockets for what does not."""
+"""Clients of the web page: one that speaks correct HTTP, and bare sockets for invalid requests."""
 
 import http.client
 import json
@@ -14,14 +14,14 @@ EVIL = "<img src=x onerror=\"document.title='owned'\"><script>document.title='ow
 
 
 class Client:
-    """Sends requests as a program does, with or without the token."""
+    """Sends requests with or without the token."""
 
     def __init__(self, server, token=TOKEN):
         self.address = server.server_address[:2]
         self.token = token
 
     def ask(self, method, path, body=None, **headers):
-        """Return status, body and headers of the answer."""
+        """Send a request; return the status, body and headers of the response."""
         connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE)
         if self.token:
             headers.setdefault("Authorization", f"Bearer {self.token}")
@@ -33,12 +33,12 @@ class Client:
             connection.close()
 
     def get(self, path, **query):
-        """Return status and JSON of a question."""
+        """Send a GET request; return the status and the JSON."""
         status, data, _ = self.ask("GET", f"{path}?{urlencode(query)}")
         return status, json.loads(data)
 
     def act(self, order, **headers):
-        """Return status and JSON of an order."""
+        """Post an action; return the status and the JSON."""
         headers = {"Content-Type": "application/json"} | headers
         status, data, _ = self.ask("POST", "/api/act", json.dumps(order).encode(), **headers)
         return status, json.loads(data)
@@ -50,7 +50,7 @@ def connect(server):
 
 
 def answer_to(server, request):
-    """Send bytes on one connection; return everything that comes back until the server closes it."""
+    """Send bytes on one connection; return everything received until the server closes it."""
     with connect(server) as connection:
         connection.sendall(request)
         received = b""
