@@ -8,7 +8,6 @@ renew) is never abandoned half way: a task cancelled meanwhile is cancelled when
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,13 +24,12 @@ from dirqueue.layouts.base import Purged
 from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.queue import Queue
-from dirqueue.settings import Settings, check_seconds
+from dirqueue.settings import Settings, StrPath, check_seconds
 from dirqueue.stats import Stats
 from dirqueue.waiting import GROWTH, LONGEST, SHORTEST
 
 T = TypeVar("T")
 R = TypeVar("R")
-Path = str | os.PathLike[str]
 
 
 class _Threads:
@@ -172,12 +170,12 @@ class AsyncQueue(Generic[T]):
 
     @overload
     def __init__(
-        self: AsyncQueue[str], path: Path, *, codec: Literal["text"], create: bool = ..., **settings: Any
+        self: AsyncQueue[str], path: StrPath, *, codec: Literal["text"], create: bool = ..., **settings: Any
     ) -> None: ...
     @overload
     def __init__(
         self: AsyncQueue[T],
-        path: Path,
+        path: StrPath,
         *,
         codec: Codec[T] | type[T],
         create: bool = ...,
@@ -185,31 +183,31 @@ class AsyncQueue(Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: AsyncQueue[Any], path: Path, *, codec: str, create: bool = ..., **settings: Any
+        self: AsyncQueue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Any
     ) -> None: ...
     @overload
-    def __init__(self: AsyncQueue[bytes], path: Path, *, create: bool = ..., **settings: Any) -> None: ...
+    def __init__(self: AsyncQueue[bytes], path: StrPath, *, create: bool = ..., **settings: Any) -> None: ...
 
-    def __init__(self, path: Path, *, codec: Any = codecs.BYTES, **settings: Any) -> None:
+    def __init__(self, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> None:
         """See `Queue`."""
         self.queue: Queue[T] = Queue(path, codec=codec, **settings)
         self._threads = _Threads()
 
     @overload
     @classmethod
-    async def create(cls, path: Path, *, codec: Literal["text"], **settings: Any) -> AsyncQueue[str]: ...
+    async def create(cls, path: StrPath, *, codec: Literal["text"], **settings: Any) -> AsyncQueue[str]: ...
     @overload
     @classmethod
-    async def create(cls, path: Path, *, codec: Codec[R] | type[R], **settings: Any) -> AsyncQueue[R]: ...
+    async def create(cls, path: StrPath, *, codec: Codec[R] | type[R], **settings: Any) -> AsyncQueue[R]: ...
     @overload
     @classmethod
-    async def create(cls, path: Path, *, codec: str, **settings: Any) -> AsyncQueue[Any]: ...
+    async def create(cls, path: StrPath, *, codec: str, **settings: Any) -> AsyncQueue[Any]: ...
     @overload
     @classmethod
-    async def create(cls, path: Path, **settings: Any) -> AsyncQueue[bytes]: ...
+    async def create(cls, path: StrPath, **settings: Any) -> AsyncQueue[bytes]: ...
 
     @classmethod
-    async def create(cls, path: Path, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
+    async def create(cls, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
         """See `Queue.create`."""
         maker = _Threads()
         try:
@@ -252,8 +250,22 @@ class AsyncQueue(Generic[T]):
         self._threads.close()
         self.queue.close()
 
+    @overload
     async def put(
-        self, body: T | str, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
+        self: AsyncQueue[bytes],
+        body: bytes | str,
+        *,
+        delay: float = ...,
+        priority: int | None = ...,
+        timeout: float | None = ...,
+    ) -> str: ...
+    @overload
+    async def put(
+        self, body: T, *, delay: float = ..., priority: int | None = ..., timeout: float | None = ...
+    ) -> str: ...
+
+    async def put(
+        self, body: Any, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
     ) -> str:
         """See `Queue.put`. A put that is cancelled may still have happened."""
         return await self._patiently(
@@ -277,15 +289,18 @@ class AsyncQueue(Generic[T]):
 
     async def put_path(
         self,
-        file: str | os.PathLike[str],
+        file: StrPath,
         *,
         delay: float = 0,
         priority: int | None = None,
         timeout: float | None = None,
+        link: bool = False,
     ) -> str:
         """See `Queue.put_path`."""
         return await self._patiently(
-            Full, timeout, lambda: self.queue.put_path(file, delay=delay, priority=priority, timeout=0)
+            Full,
+            timeout,
+            lambda: self.queue.put_path(file, delay=delay, priority=priority, timeout=0, link=link),
         )
 
     async def get(self, *, timeout: float | None = None, lease: float | None = None) -> AsyncLease[T]:

@@ -20,7 +20,7 @@ class Codec(Protocol[T]):
 
 
 class Bytes:
-    """The body as it is. put() also takes text, as UTF-8."""
+    """The body unchanged. put() also takes text, which becomes UTF-8."""
 
     def __repr__(self) -> str:
         return "bytes"
@@ -56,7 +56,7 @@ class Text:
 
 
 class Json(Generic[T]):
-    """JSON; with a dataclass as `type`, bodies are its instances, and nothing else is encoded."""
+    """JSON. With a dataclass as `type`, bodies are its instances; what cannot be read back as one is refused."""
 
     def __init__(self, type: type[T] | None = None) -> None:
         self.type = type
@@ -66,7 +66,7 @@ class Json(Generic[T]):
 
         data = json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode()
         if self.type is not None:
-            # The producer is told now what would be found out by a consumer, which buries the message.
+            # Else a consumer would find out, and move the message to dead/.
             try:
                 self.decode(data)
             except Exception as error:
@@ -97,7 +97,7 @@ BYTES: Codec[Any] = Bytes()
 
 
 def find(codec: str | type | Codec[Any]) -> Codec[Any]:
-    """Return the codec meant by a name (bytes, text, json), a dataclass, or an object that is one."""
+    """Return the codec for a name (bytes, text, json), a dataclass, or an object with encode() and decode()."""
     import dataclasses
 
     if isinstance(codec, str):

@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class Consumer(Generic[T]):
-    """What one can get leases from."""
+    """Anything that leases can be got from."""
 
     def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[T]:
         """Claim the next message."""
         raise NotImplementedError
 
     def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
-        """Claim up to `n` messages: waits for the first as `get` does, takes what else is there at once."""
+        """Claim up to `n` messages: wait for the first as `get` does, then claim what is there without waiting."""
         check_count("n", n, 1)
         leases = [self.get(timeout=timeout, lease=lease)]
         try:
@@ -39,7 +39,7 @@ class Consumer(Generic[T]):
     def consume(
         self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
     ) -> Iterator[Lease[T]]:
-        """Yield leases until nothing came for `timeout` seconds (never, if None) or `limit` were yielded."""
+        """Yield leases until there was no message for `timeout` seconds (None: wait without limit), at most `limit`."""
         if limit is not None:
             check_count("limit", limit)
         done = 0

@@ -3,7 +3,7 @@
     DirQueueError
     ├── Empty            (queue.Empty)          nothing to get in time
     ├── Full             (queue.Full)           the queue holds max_messages
-    ├── LeaseLost                               the lease is no longer ours; nothing was touched
+    ├── LeaseLost                               the lease is not ours any more; nothing was changed
     ├── MessageError
     │   ├── MessageNotFound  (LookupError)      no such message, or it changed state first
     │   ├── MessageTooLarge  (ValueError)       body above max_size
@@ -12,9 +12,9 @@
     ├── QueueError
     │   ├── QueueNotFound    (FileNotFoundError)
     │   ├── QueueAccess      (OSError)          not a directory, no permission, read-only, full disk ...
-    │   ├── LayoutError                         unknown, mixed or newer format
+    │   ├── LayoutError                         unknown, mixed or newer format, damaged queue.json
     │   └── Unsupported                         this layout cannot do that, and why
-    └── SettingsError    (ValueError)           a setting or argument that cannot be
+    └── SettingsError    (ValueError)           an invalid setting or argument
 
 Layer: pure values.  Each error keeps its parts as attributes and survives pickling.
 Raised *by handlers* to steer a worker: `Retry`, `Reject`, `Release`.
@@ -24,24 +24,28 @@ from __future__ import annotations
 
 import os
 import queue
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 
 class DirQueueError(Exception):
     """Base of all errors of this package."""
 
-    def __init__(self, text: str, **fields: Any) -> None:
+    #: The keywords of the constructor, each kept as an attribute.
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
-        self._fields = fields
-        for name, value in fields.items():
-            setattr(self, name, value)
 
     def __str__(self) -> str:
         return self.text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.text, self._fields)
+        return (
+            _rebuild,
+            (type(self), self.text, {name: getattr(self, name) for name in self._fields}),
+            vars(self),
+        )
 
 
 def _rebuild(kind: type[DirQueueError], text: str, fields: dict[str, Any]) -> DirQueueError:
@@ -49,36 +53,66 @@ def _rebuild(kind: type[DirQueueError], text: str, fields: dict[str, Any]) -> Di
 
 
 class Empty(DirQueueError, queue.Empty):
-    """`get` found nothing in time."""
+    """`get` found nothing in time; `path` names the queue, and is empty for a set of queues."""
+
+    _fields: ClassVar[tuple[str, ...]] = ("path",)
+
+    def __init__(self, text: str, *, path: str = "") -> None:
+        super().__init__(text)
+        self.path = path
 
 
 class Full(DirQueueError, queue.Full):
-    """`put` found the queue at `max_messages` and no room came in time."""
+    """`put` found the queue at `max_messages` and no room came in time; `path` names the queue."""
+
+    _fields: ClassVar[tuple[str, ...]] = ("path",)
+
+    def __init__(self, text: str, *, path: str = "") -> None:
+        super().__init__(text)
+        self.path = path
 
 
 class LeaseLost(DirQueueError):
-    """The lease is not ours any more: it expired and was taken, or was ended before.
+    """The lease is not ours any more: it expired and was taken, or was ended before. Nothing was changed.
 
-    `message_id`, `token` and `reason` ("gone", "ended" or "forked") say which and why. Nothing was changed.
+    `message_id` and `token` say which lease. `reason` is "gone" (somebody else has the message or ended it), "ended"
+    (this object has ended it already) or "forked" (it belongs to the parent process).
     """
 
-    message_id: str
-    token: str
-    reason: str
+    _fields: ClassVar[tuple[str, ...]] = ("message_id", "token", "reason")
+
+    def __init__(
+        self, text: str, *, message_id: str, token: str, reason: Literal["gone", "ended", "forked"]
+    ) -> None:
+        super().__init__(text)
+        self.message_id = message_id
+        self.token = token
+        self.reason = reason
 
 
 class MessageError(DirQueueError):
-    """Something about one message; `message_id` names it."""
+    """An error about one message; `message_id` names it (empty if it has no id yet)."""
 
-    message_id: str
+    _fields: ClassVar[tuple[str, ...]] = ("message_id",)
+
+    def __init__(self, text: str, *, message_id: str) -> None:
+        super().__init__(text)
+        self.message_id = message_id
 
 
 class MessageNotFound(MessageError, LookupError):
-    """There is no such message in that state: it never was, or somebody was faster."""
+    """There is no such message in that state: there never was, or another client was faster."""
 
 
 class MessageTooLarge(MessageError, ValueError):
-    """The body is larger than `max_size`."""
+    """The body has `size` bytes, more than `max_size`, which is `limit`."""
+
+    _fields: ClassVar[tuple[str, ...]] = ("message_id", "size", "limit")
+
+    def __init__(self, text: str, *, message_id: str, size: int, limit: int) -> None:
+        super().__init__(text, message_id=message_id)
+        self.size = size
+        self.limit = limit
 
 
 class InvalidId(MessageError, ValueError):
@@ -86,13 +120,17 @@ class InvalidId(MessageError, ValueError):
 
 
 class CodecError(MessageError, ValueError):
-    """A body that the codec cannot encode or decode."""
+    """The codec cannot encode or decode the body."""
 
 
 class QueueError(DirQueueError):
-    """Something about a queue as a whole; `path` names it."""
+    """An error about a queue as a whole; `path` names it."""
 
-    path: str
+    _fields: ClassVar[tuple[str, ...]] = ("path",)
+
+    def __init__(self, text: str, *, path: str) -> None:
+        super().__init__(text)
+        self.path = path
 
 
 class QueueNotFound(QueueError, FileNotFoundError):
@@ -107,19 +145,31 @@ class QueueAccess(QueueError, OSError):
     or ack did not happen durably, and is not tried again. Whatever it is, nothing is left half done.
     """
 
-    errno: int
+    _fields: ClassVar[tuple[str, ...]] = ("path", "errno", "strerror")
+
+    def __init__(self, text: str, *, path: str, errno: int | None, strerror: str = "") -> None:
+        super().__init__(text, path=path)
+        self.errno = errno
+        self.strerror = strerror
+        self.filename = path
 
 
 class LayoutError(QueueError):
-    """The directory is not in a format this version reads, or is a mixture of formats."""
+    """The directory is not in a format that this version reads, mixes formats, or has a damaged queue.json."""
 
 
 class Unsupported(QueueError):
-    """The layout on disk has no way to express that; the text says why."""
+    """The layout on disk has no way to express that; `capability` is the key of its reason in `layout.lacks`."""
+
+    _fields: ClassVar[tuple[str, ...]] = ("path", "capability")
+
+    def __init__(self, text: str, *, path: str, capability: str = "") -> None:
+        super().__init__(text, path=path)
+        self.capability = capability
 
 
 class SettingsError(DirQueueError, ValueError):
-    """A setting or an argument that cannot be; the text names it and what is allowed."""
+    """An invalid setting or argument. The message names it and lists the allowed values."""
 
 
 class Retry(Exception):
@@ -131,7 +181,7 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised in a handler: it will never work; the message goes to `dead`."""
+    """Raised in a handler: it will never work; the message goes to dead/."""
 
     def __init__(self, reason: str = "rejected by the handler") -> None:
         super().__init__(reason)
@@ -139,7 +189,7 @@ class Reject(Exception):
 
 
 class Release(Exception):
-    """Raised in a handler: not mine; give it back uncounted."""
+    """Raised in a handler: not mine; give it back, not counted as a failure."""
 
 
 #: What a person can do about an errno, by name, for the errors people really meet.
@@ -167,4 +217,4 @@ def access_error(path: str, doing: str, error: OSError) -> QueueAccess:
     code = codes.errorcode.get(error.errno or 0, "unknown errno")
     way_out = _WAY_OUT.get(code, os.strerror(error.errno) if error.errno else str(error))
     text = f"cannot {doing} {path!r}: {way_out} [{code}]"
-    return QueueAccess(text, path=path, errno=error.errno, strerror=way_out, filename=path)
+    return QueueAccess(text, path=path, errno=error.errno, strerror=way_out)

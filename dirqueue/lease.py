@@ -35,7 +35,7 @@ RENAMED = 10
 
 
 class LeasedMessage(Message[T]):
-    """The message of a lease: what it says of itself follows the renewals."""
+    """The message of a lease. Its properties follow renewals."""
 
     __slots__ = ("_claim", "_layout")
 
@@ -88,7 +88,7 @@ class Lease(Generic[T]):
         "_layout": None,
         "_lock": None,
         "_message": None,
-        "seconds": "How long it was asked for.",
+        "seconds": "The length of the lease when it was claimed, and of a renewal that names none.",
     }
 
     def __init__(self, layout: Layout, claim: Claim, seconds: float, codec: Codec[T]) -> None:
@@ -113,7 +113,7 @@ class Lease(Generic[T]):
 
     @property
     def message(self) -> Message[T]:
-        """The message that is held."""
+        """The leased message."""
         message = self._message
         if message is None:
             message = self._message = LeasedMessage(self._claim, self._layout, self._codec)
@@ -121,7 +121,7 @@ class Lease(Generic[T]):
 
     @property
     def path(self) -> str:
-        """The queue that the message came from."""
+        """The directory of the queue that the message came from."""
         return self._layout.directory.path
 
     @property
@@ -131,17 +131,17 @@ class Lease(Generic[T]):
 
     @property
     def token(self) -> str:
-        """Names this lease; a renewal changes it."""
+        """The name of this lease; a renewal changes it."""
         return self._claim.token
 
     @property
     def handle(self) -> str:
-        """Text by which any process can end or renew this lease with `Queue.lease`; a renewal changes it."""
+        """Text with which any process can take over this lease by `Queue.lease`; a renewal changes it."""
         return self._claim.place
 
     @property
     def until(self) -> datetime:
-        """When others may take the message, by the file server's clock."""
+        """When the lease ends and others may claim the message, by the file server's clock."""
         return instant(self._claim.ends)
 
     @property
@@ -151,11 +151,11 @@ class Lease(Generic[T]):
 
     @property
     def lost(self) -> bool:
-        """Whether the lease was found to be taken, perhaps by a renewal in the background: stop working."""
+        """Whether the lease was found to be lost, perhaps by a renewal in the background: stop working."""
         return self._ended == "lost"
 
     def ack(self) -> None:
-        """It worked: the message is gone for good when this returns."""
+        """The work is done: the message is gone for good when this returns."""
         shared = self._lock
         if shared or self._ended or self._generation != PROCESS.generation:
             return self._end("ack", "acked", self._layout.ack)
@@ -170,7 +170,7 @@ class Lease(Generic[T]):
         return None
 
     def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
-        """It failed: deliver again after `delay` seconds (policy if None); dead after max_attempts."""
+        """The work failed: deliver again after `delay` seconds (backoff if None); dead after max_attempts."""
         layout, attempts = self._layout, self._claim.attempts
         reason = describe(error)
         if delay is not None:
@@ -183,22 +183,22 @@ class Lease(Generic[T]):
         self._end("retry", "retried", layout.retry, delay, reason)
 
     def release(self) -> None:
-        """Not mine: give it back at once, not counted as a failure."""
+        """Give the message back at once, not counted as a failure."""
         self._end("release", "released", self._layout.release)
 
     def reject(self, reason: str | BaseException = "rejected") -> None:
-        """It will never work: to dead/, with the reason."""
+        """The work can never succeed: move the message to dead/, with the reason."""
         self._end("reject", "dead", self._layout.bury, describe(reason) or "rejected")
 
     def renew(self, seconds: float | None = None) -> None:
-        """Hold on for `seconds` from now (as long as asked for at first, if None)."""
+        """Extend the lease to `seconds` from now; to the length of the first claim if None."""
         duration = self.seconds if seconds is None else seconds
         check_seconds("seconds", duration, above=True)
         self._guard()
         self._end("renew", "", self._layout.renew, duration)
 
     def _guard(self) -> None:
-        """Create the lock: from now on another thread may renew the lease."""
+        """Create the lock; from then on another thread may renew the lease."""
         with MAKING:
             if self._lock is None:
                 self._lock = threading.RLock()
@@ -211,7 +211,7 @@ class Lease(Generic[T]):
         *arguments: P.args,
         **options: P.kwargs,
     ) -> None:
-        """Change the name that is held, unless the lease is not ours; then remember `how` it ended."""
+        """Change the claimed name if the lease is still ours, and record `how` that ended the lease."""
         # First: a thread of the parent may have held the lock at the fork.
         if self._generation != PROCESS.generation:
             raise self._refusal(doing)
@@ -232,10 +232,11 @@ class Lease(Generic[T]):
 
     def _refusal(self, doing: str) -> LeaseLost:
         claim = self._claim
+        reason: Literal["ended", "forked"] = "ended"
+        text = f"the lease has ended already ({self._ended})"
         if self._generation != PROCESS.generation:
-            text, reason = "it was taken by the parent process before the fork; get your own", "forked"
-        else:
-            text, reason = f"the lease has ended already ({self._ended})", "ended"
+            reason = "forked"
+            text = "it was claimed by the parent process before the fork; get your own"
         return LeaseLost(
             f"cannot {doing} {claim.id}: {text}", message_id=claim.id, token=claim.token, reason=reason
         )

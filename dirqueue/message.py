@@ -1,4 +1,4 @@
-"""A message as people see it, and what is known of one by its name alone.
+"""A message as people see it, and what its name alone tells.
 
 Layer: pure values, no I/O of its own: a message asks the layout it came from.
 """
@@ -20,7 +20,7 @@ class Entry(NamedTuple):
 
     id: str
     state: str
-    #: Where it lies, in the layout's own terms.
+    #: Where it is, in the layout's own terms.
     place: str
     #: Microseconds since the epoch: when put; and when the delay, the lease or the life ended.
     put: int
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why a message failed last, as kept beside it."""
+    """Why a message failed last, as recorded beside it."""
 
     error: str
     at: datetime
@@ -56,7 +56,7 @@ def instant(micros: int) -> datetime:
 
 
 class Message(Generic[T]):
-    """One message: its body and what its name says."""
+    """One message: its body and what its name tells."""
 
     __slots__ = ("_body", "_codec", "_data", "_entry", "_source")
 
@@ -78,12 +78,12 @@ class Message(Generic[T]):
         )
 
     def _at(self, look: Callable[[str], R]) -> R:
-        """Look at the file where it lies."""
+        """Call a function of the layout with the place of the file."""
         return look(self.entry.place)
 
     @property
     def entry(self) -> Entry:
-        """What its name says, in one tuple."""
+        """What its name tells, as one tuple."""
         return self._entry
 
     @property
@@ -93,7 +93,7 @@ class Message(Generic[T]):
 
     @property
     def data(self) -> bytes:
-        """The body as the bytes on disk."""
+        """The body as bytes, as it is on disk."""
         if self._data is None:
             self._data = self._at(self._source.load)
         return self._data
@@ -116,7 +116,7 @@ class Message(Generic[T]):
 
     @property
     def state(self) -> str:
-        """What the message was doing when it was looked at: ready, delayed, leased, dead or done."""
+        """The state when the message was looked up: ready, delayed, leased, dead or done."""
         return self.entry.state
 
     @property
@@ -131,7 +131,7 @@ class Message(Generic[T]):
 
     @property
     def token(self) -> str:
-        """Who holds the lease: host, pid, random, count."""
+        """The name of the lease, if there is one: host, process id, random, count."""
         return self.entry.token
 
     @property
@@ -146,7 +146,7 @@ class Message(Generic[T]):
 
     @property
     def leased_at(self) -> datetime | None:
-        """When it was last claimed, as far as the queue kept it (done and failed messages)."""
+        """When it was last claimed, if the queue recorded that (for done and failed messages)."""
         return self._source.leased_at(self.entry)
 
     @property
@@ -161,17 +161,17 @@ class Message(Generic[T]):
         return failure.error if failure else None
 
     def cancel(self) -> None:
-        """Remove an unclaimed message; MessageNotFound if somebody was faster."""
+        """Remove an unclaimed message; MessageNotFound if another client was faster."""
         self._source.cancel(self.entry)
 
     def change(self, *, priority: int | None = None, delay: float | None = None) -> Message[T]:
-        """Give an unclaimed message another priority or delay by one rename; return it as it is now."""
+        """Give an unclaimed message another priority or delay by one rename; return the changed message."""
         return Message(
             self._source.change(self.entry, priority=priority, delay=delay), self._source, self._codec
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is known without reading the body, as plain values for JSON."""
+        """Return everything but the body, as plain values for JSON."""
         failure = self.failure
         leased_at = self.leased_at
         return {

@@ -1,6 +1,6 @@
 """The queue: what people use.
 
-Layer: public objects.  Everything on disk is done by the layout; here are arguments, waiting and policy.
+Layer: public objects.  The layout does everything on disk; here are arguments, waiting and policy.
 """
 
 from __future__ import annotations
@@ -26,60 +26,50 @@ from dirqueue.errors import (
     SettingsError,
     access_error,
 )
-from dirqueue.layouts import open_layout
+from dirqueue.layouts import open_layout, signs
 from dirqueue.layouts.base import Claim, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import Message
-from dirqueue.settings import Settings, check_count, check_priority, check_seconds
+from dirqueue.settings import Settings, StrPath, check_count, check_path, check_priority, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import INTERRUPTS, Waiter, check_interrupt
 
 T = TypeVar("T")
-Q = TypeVar("Q", bound="Queue[Any]")
+R = TypeVar("R")
 
-#: A bounded queue is counted again after this part of the room that was found is used up.
+#: A bounded queue is counted again when one part in so many of the room that was found is used up.
 TRUST_ROOM = 4
 
 
 class Queue(Consumer[T]):
-    """A work queue that is the directory at `path`; made by the first put, or by `Queue.create` with settings."""
+    """A work queue in the directory at `path`, created by the first put, or by `Queue.create` with settings."""
 
     @overload
     def __init__(
-        self: Queue[str],
-        path: str | os.PathLike[str],
-        *,
-        codec: Literal["text"],
-        create: bool = ...,
-        **settings: Any,
+        self: Queue[str], path: StrPath, *, codec: Literal["text"], create: bool = ..., **settings: Any
     ) -> None: ...
     @overload
     def __init__(
-        self: Queue[T], path: str | os.PathLike[str], *, codec: Codec[T], create: bool = ..., **settings: Any
+        self: Queue[T], path: StrPath, *, codec: Codec[T] | type[T], create: bool = ..., **settings: Any
     ) -> None: ...
     @overload
     def __init__(
-        self: Queue[T], path: str | os.PathLike[str], *, codec: type[T], create: bool = ..., **settings: Any
+        self: Queue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Any
     ) -> None: ...
-    @overload
-    def __init__(
-        self: Queue[Any], path: str | os.PathLike[str], *, codec: str, create: bool = ..., **settings: Any
-    ) -> None: ...
-    @overload  # last: its settings would take a codec for one of theirs
-    def __init__(
-        self: Queue[bytes], path: str | os.PathLike[str], *, create: bool = ..., **settings: Any
-    ) -> None: ...
+    @overload  # last: its **settings would match a codec too
+    def __init__(self: Queue[bytes], path: StrPath, *, create: bool = ..., **settings: Any) -> None: ...
 
     def __init__(
-        self, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, create: bool = True, **settings: Any
+        self, path: StrPath, *, codec: Any = codecs.BYTES, create: bool = True, **settings: Any
     ) -> None:
         """Open the queue.
 
         Args:
             path: The directory.
             codec: How bodies become bytes: "bytes", "text", "json", a dataclass, or an object with encode and decode.
-            create: Whether a put may make the directory; if False it must be there now.
-            settings: See `dirqueue.settings.Settings`; what the queue was created with wins, a conflict is an error.
+            create: Whether a put may create the directory; if False, it must exist now.
+            settings: See `dirqueue.settings.Settings`. Those that the queue was created with hold; giving another value
+                for one of them is a SettingsError.
         """
         self.path = check_path(path)
         self._codec: Codec[Any] = codec if codec is codecs.BYTES else codecs.find(codec)
@@ -97,9 +87,22 @@ class Queue(Consumer[T]):
         self._lease = float(self.settings.lease)
         self._limited = bool(self.settings.max_size or self.settings.max_messages or self.settings.priorities)
 
+    @overload
     @classmethod
-    def create(cls, path: str | os.PathLike[str], *, codec: Any = codecs.BYTES, **settings: Any) -> Self:
-        """Make a queue with settings that everybody who opens it will get; an error if one with others is there."""
+    def create(cls, path: StrPath, *, codec: Literal["text"], **settings: Any) -> Queue[str]: ...
+    @overload
+    @classmethod
+    def create(cls, path: StrPath, *, codec: Codec[R] | type[R], **settings: Any) -> Queue[R]: ...
+    @overload
+    @classmethod
+    def create(cls, path: StrPath, *, codec: str, **settings: Any) -> Queue[Any]: ...
+    @overload
+    @classmethod
+    def create(cls, path: StrPath, **settings: Any) -> Queue[bytes]: ...
+
+    @classmethod
+    def create(cls, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
+        """Create a queue with settings that hold for whoever opens it; SettingsError if it exists with others."""
         where = check_path(path)
         if stored_settings.create(where, settings):
             return cls(where, codec=codec, layout=settings.get("layout", "auto"))
@@ -125,8 +128,22 @@ class Queue(Consumer[T]):
 
     # --- putting -------------------------------------------------------------------------------------------
 
+    @overload
     def put(
-        self, body: T | str, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
+        self: Queue[bytes],
+        body: bytes | str,
+        *,
+        delay: float = ...,
+        priority: int | None = ...,
+        timeout: float | None = ...,
+    ) -> str: ...
+    @overload
+    def put(
+        self, body: T, *, delay: float = ..., priority: int | None = ..., timeout: float | None = ...
+    ) -> str: ...
+
+    def put(
+        self, body: Any, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
     ) -> str:
         """Put one message; it is on disk and visible when this returns its id.
 
@@ -134,26 +151,15 @@ class Queue(Consumer[T]):
             body: bytes or str, or what the codec takes.
             delay: Seconds before anybody may get it.
             priority: 1 is the most urgent; only in a queue created with priorities.
-            timeout: Seconds to wait for room in a queue with max_messages (for ever if None), then Full.
+            timeout: Seconds to wait for room in a queue with max_messages before Full is raised; without limit if None.
         """
         if INTERRUPTS:
             check_interrupt()
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
         if self._limited or delay != 0 or priority is not None or timeout is not None:
-            priority = self._check_put(len(data), delay, priority, timeout)
+            self._check_size(len(data))
+            priority = self._check_put(delay, priority, timeout)
         return self.layout.put(data, delay, priority)
-
-    def _check_put(self, size: int, delay: float, priority: int | None, timeout: float | None) -> int | None:
-        """Check all that a plain put has none of, wait for room, and return the priority."""
-        if 0 < self.settings.max_size < size:
-            raise too_large(size, self.settings.max_size)
-        self._check_delay(delay)
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-        priority = self._check_priority(priority)
-        if self.settings.max_messages:
-            self._wait_for_room(1, timeout)
-        return priority
 
     def put_many(
         self,
@@ -170,54 +176,53 @@ class Queue(Consumer[T]):
             raise SettingsError(
                 f"put_many takes an iterable of bodies, not one {type(bodies).__name__}: use put()"
             )
-        self._check_delay(delay)
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-        priority = self._check_priority(priority)
+        wanted = 1
         if self.settings.max_messages:
             bodies = list(bodies)
-            if len(bodies) > self.settings.max_messages:
-                raise Full(
-                    f"{len(bodies)} messages never fit into a queue of max_messages={self.settings.max_messages}",
-                    path=self.path,
-                )
-            self._wait_for_room(len(bodies), timeout)
+            wanted = len(bodies)
+        priority = self._check_put(delay, priority, timeout, wanted)
         return self.layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
 
     def put_path(
         self,
-        file: str | os.PathLike[str],
+        file: StrPath,
         *,
         delay: float = 0,
         priority: int | None = None,
         timeout: float | None = None,
         link: bool = False,
     ) -> str:
-        """Move a file of the same filesystem in: no copy, and it is gone from where it was.
+        """Put a file of the same filesystem by moving it: nothing is copied, and it is gone from its old place.
 
-        With `link` it stays there too, as a second name of the same bytes: nobody may write to it any more.
+        With `link` it stays there too, as a second name of the same bytes, and must not be written to any more.
         """
-        self._check_delay(delay)
+        path = check_path(file)
+        if link and "link" in self.layout.lacks:
+            refuse(self.layout, "link", "link a file in")
+        priority = self._check_put(delay, priority, timeout)
+        return self.layout.put_path(path, delay=delay, priority=priority, link=link)
+
+    def _encode(self, body: Any) -> bytes:
+        data = codecs.encode(self._codec, body)
+        self._check_size(len(data))
+        return data
+
+    def _check_size(self, size: int) -> None:
+        if 0 < self.settings.max_size < size:
+            raise too_large(size, self.settings.max_size)
+
+    def _check_put(
+        self, delay: float, priority: int | None, timeout: float | None, wanted: int = 1
+    ) -> int | None:
+        """Check the arguments of a put, wait until so many fit, and return the priority."""
+        if check_seconds("delay", delay) and "delay" in self.layout.lacks:
+            refuse(self.layout, "delay", "delay a message")
         if timeout is not None:
             check_seconds("timeout", timeout)
         priority = self._check_priority(priority)
         if self.settings.max_messages:
-            self._wait_for_room(1, timeout)
-        if link:
-            if "link" in self.layout.lacks:
-                refuse(self.layout, "link", "link a file in")
-            return self.layout.put_path(check_path(file), delay=delay, priority=priority, link=True)
-        return self.layout.put_path(check_path(file), delay=delay, priority=priority)
-
-    def _encode(self, body: Any) -> bytes:
-        data = codecs.encode(self._codec, body)
-        if 0 < self.settings.max_size < len(data):
-            raise too_large(len(data), self.settings.max_size)
-        return data
-
-    def _check_delay(self, delay: float) -> None:
-        if check_seconds("delay", delay) and "delay" in self.layout.lacks:
-            refuse(self.layout, "delay", "delay a message")
+            self._wait_for_room(wanted, timeout)
+        return priority
 
     def _check_priority(self, priority: int | None) -> int | None:
         if not self.settings.priorities:
@@ -233,11 +238,13 @@ class Queue(Consumer[T]):
         return check_priority(priority)
 
     def _wait_for_room(self, wanted: int, timeout: float | None) -> None:
-        """Wait until so many fit. RACE: others put too, so the limit is kept to within what they put meanwhile."""
+        """Wait until so many fit. RACE: others put too, so the limit may be exceeded by what they put meanwhile."""
         if self._room >= wanted:
             self._room -= wanted
             return
         limit = self.settings.max_messages
+        if wanted > limit:
+            raise Full(f"{wanted} messages never fit into a queue of max_messages={limit}", path=self.path)
         with Waiter((self.layout,), timeout, for_room=True) as waiter:
             while True:
                 free = limit - self.layout.count()
@@ -246,7 +253,8 @@ class Queue(Consumer[T]):
                     return
                 if not waiter.pause():
                     raise Full(
-                        f"{self.path!r} holds max_messages={limit} and no room came in time", path=self.path
+                        f"{self.path!r} holds max_messages={limit} and no room came free in time",
+                        path=self.path,
                     )
 
     # --- getting -------------------------------------------------------------------------------------------
@@ -255,7 +263,7 @@ class Queue(Consumer[T]):
         """Claim the next message.
 
         Args:
-            timeout: Seconds to wait; for ever if None, one look if 0. Then Empty.
+            timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the queue's setting if None.
         """
         if INTERRUPTS:
@@ -282,7 +290,7 @@ class Queue(Consumer[T]):
                     return claim
 
     def _again(self, seconds: float) -> Claim | None:
-        """Nothing there: look whether the queue was removed, and another one is at its path by now."""
+        """Nothing was found: claim from the queue that is at the path now, if this one was removed."""
         directory = self.layout.directory
         if directory.fd >= 0 and directory.removed() and directory.reopen():
             return self.layout.claim(seconds)
@@ -306,10 +314,10 @@ class Queue(Consumer[T]):
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
 
     def lease(self, handle: str, seconds: float | None = None) -> Lease[T]:
-        """Take over a lease by its `handle`, from whatever process; LeaseLost if it is not held any more.
+        """Take over a lease by its `handle`, whichever process claimed it; LeaseLost if it is not held any more.
 
         Args:
-            handle: What `Lease.handle` says.
+            handle: The value of `Lease.handle`.
             seconds: How long a renewal without an argument holds it; the queue's setting if None.
         """
         claim = self.layout.hold(handle)
@@ -342,7 +350,7 @@ class Queue(Consumer[T]):
     # --- looking -------------------------------------------------------------------------------------------
 
     def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Message[T]]:
-        """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first; takes nothing."""
+        """Yield messages in a state (ready, delayed, leased, dead, done), the oldest first, without claiming them."""
         states.check(state)
         if limit is not None:
             check_count("limit", limit)
@@ -356,7 +364,7 @@ class Queue(Consumer[T]):
         return (Message(entry, self.layout, self._codec) for entry in chosen)
 
     def message(self, id: str) -> Message[T]:
-        """Return the message of that id in whatever state; MessageNotFound if there is none."""
+        """Return the message of that id, in any state; MessageNotFound if there is none."""
         entry = self.layout.find(self.layout.check_id(id))
         if entry is None:
             raise MessageNotFound(f"there is no message {id} in {self.path!r}", message_id=id)
@@ -370,20 +378,20 @@ class Queue(Consumer[T]):
             raise self._failed("count", error) from error
 
     def __len__(self) -> int:
-        """Messages that are waiting or held."""
+        """Return the number of messages that are waiting or leased."""
         try:
             return self.layout.count()
         except OSError as error:
             raise self._failed("count", error) from error
 
     def __bool__(self) -> bool:
-        """A queue is true, empty or not: `if queue` asks whether there is one."""
+        """Return True, even for an empty queue: `if queue` asks whether there is one."""
         return True
 
     def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
         return error if isinstance(error, QueueError) else access_error(self.path, doing, error)
 
-    # --- the dead -----------------------------------------------------------------------------------------------
+    # --- redriving -----------------------------------------------------------------------------------------
 
     def redrive(
         self,
@@ -394,13 +402,13 @@ class Queue(Consumer[T]):
         dry_run: bool = False,
         progress: Callable[[], None] | None = None,
     ) -> list[str]:
-        """Make dead messages ready again with their attempts reset; return the ids that were.
+        """Make dead messages ready again, with their attempts reset; return their ids.
 
         Args:
             ids: These only (one id or several); all if None.
             match: Only those whose error this regular expression finds.
             limit: At most so many, the oldest first.
-            dry_run: Change nothing, return what would be.
+            dry_run: Change nothing; return the ids of those that would be made ready.
             progress: Called once per message.
         """
         if "dead" in self.layout.lacks:
@@ -435,17 +443,31 @@ class Queue(Consumer[T]):
     # --- cleaning ------------------------------------------------------------------------------------------
 
     def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
-        """Remove what crashes and time left behind; safe beside everything, never needed for correctness."""
-        from dirqueue.purge import purge
+        """Remove what crashes and time left behind; safe beside everything, never needed for correctness.
 
-        return purge(self.layout, progress)
+        Only one purger works at a time; while another one does, nothing is done and `busy` is 1. A directory that
+        shows no sign of a queue is refused, unless the layout was named.
+        """
+        from filelock import FileLock, Timeout
+
+        if not self.layout.directory.find():
+            return Purged()
+        if self.settings.layout == "auto":  # whoever names the layout knows that it is a queue
+            signs.need_queue(self.layout.directory.path, "purged")
+        try:
+            with FileLock(self.layout.purge_lock(), timeout=0):
+                return self.layout.purge(progress)
+        except Timeout:
+            return Purged(busy=1)
+        except OSError as error:
+            raise self._failed("purge", error) from error
 
     def clear(self) -> int:
-        """Remove the messages kept in done/; how many."""
+        """Remove the messages kept in done/; return their number."""
         return self._remove(("done",))
 
     def flush(self) -> int:
-        """Remove every message in every state, held ones too (their holders get LeaseLost); how many."""
+        """Remove every message in every state, leased ones too (their holders get LeaseLost); return their number."""
         return self._remove(states.VISIBLE)
 
     def _remove(self, states: tuple[str, ...]) -> int:
@@ -461,19 +483,6 @@ def too_large(size: int, limit: int) -> MessageTooLarge:
     """Return the error for a body above max_size."""
     text = f"the body has {size} bytes; this queue takes at most max_size={limit}"
     return MessageTooLarge(text, message_id="", size=size, limit=limit)
-
-
-def check_path(path: str | os.PathLike[str]) -> str:
-    """Return a path given from outside as text, if it can be one."""
-    try:
-        text = os.fspath(path)
-    except TypeError:
-        raise SettingsError(f"a path is a str or a pathlib.Path, not {type(path).__name__}") from None
-    if not isinstance(text, str):
-        raise SettingsError(f"a path is text, not {type(text).__name__}: decode it with os.fsdecode()")
-    if not text or "\0" in text:
-        raise SettingsError(f"{text!r:.60} cannot be a path: it is empty or holds a NUL")
-    return text
 
 
 def _age(entry: Any) -> tuple[int, int, str]:

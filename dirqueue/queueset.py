@@ -21,7 +21,7 @@ from dirqueue.stats import Stats
 from dirqueue.waiting import Waiter
 
 ORDERS = ("fair", "given", "time")
-#: For how many seconds the order of the oldest messages is taken for granted.
+#: For how many seconds one look at the oldest messages is trusted.
 FRESH_SECONDS = 0.1
 
 Pair = tuple[Queue[Any], Message[Any]]
@@ -76,7 +76,7 @@ class QueueSet(Consumer[Any]):
         self._fresh_until = 0.0
 
     def remove(self, queue: Queue[Any] | str | os.PathLike[str]) -> None:
-        """Take a queue out; leases from it stay good."""
+        """Remove a queue from the set; leases from it stay valid."""
         where = os.path.realpath(queue.path if isinstance(queue, Queue) else queue)
         kept = [each for each in self._queues if os.path.realpath(each.path) != where]
         if len(kept) == len(self._queues):
@@ -87,7 +87,7 @@ class QueueSet(Consumer[Any]):
     # --- getting -------------------------------------------------------------------------------------------
 
     def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[Any]:
-        """Claim the next message of any queue; `owner` says of which.
+        """Claim the next message of any queue; `owner` tells which.
 
         Args:
             timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
@@ -139,7 +139,7 @@ class QueueSet(Consumer[Any]):
             return None  # nothing is there, or RACE: another thread took the last one
 
     def owner(self, lease: Lease[Any]) -> Queue[Any]:
-        """Return the queue that a lease is from."""
+        """Return the queue that a lease came from."""
         for queue in self._queues:
             if queue.layout is lease._layout:  # noqa: SLF001 - nobody else needs to know
                 return queue
@@ -148,7 +148,7 @@ class QueueSet(Consumer[Any]):
     # --- looking -------------------------------------------------------------------------------------------
 
     def peek(self, state: str = "ready", limit: int | None = None) -> Iterator[Pair]:
-        """Yield queues and messages in a state, the oldest of all first; takes nothing."""
+        """Yield pairs of a queue and a message in that state, the oldest of all first, without claiming them."""
         streams = [_stream(index, queue, state, limit) for index, queue in enumerate(self._queues)]
         for count, (_, _, queue, message) in enumerate(heapq.merge(*streams, key=lambda each: each[:2])):
             if limit is not None and count >= limit:
@@ -156,15 +156,15 @@ class QueueSet(Consumer[Any]):
             yield queue, message
 
     def stats(self) -> dict[str, Stats]:
-        """Count each queue, by its path."""
+        """Return the counts of each queue, by its path."""
         return {queue.path: queue.stats() for queue in self._queues}
 
     def __len__(self) -> int:
-        """Messages that are waiting or held, in all queues."""
+        """Return the number of messages that are waiting or leased, in all queues."""
         return sum(len(queue) for queue in self._queues)
 
     def __bool__(self) -> bool:
-        """A set is true, empty or not."""
+        """Return True, even for an empty set."""
         return True
 
     def close(self) -> None:

@@ -3,8 +3,8 @@
 Layer: mechanisms.  Touches: nothing itself; every change is made by the `renew()` of what is watched.
 Anything with a `renew()` can be watched, a Lease or a consumer's sign of life:
 
-    RENEWER.watch(thing, every)     calls thing.renew() every so many seconds, in a thread
-    RENEWER.forget(thing)           ends that; True if the thing was lost and nobody has been told
+    RENEWER.watch(thing, every)     calls thing.renew() every `every` seconds, in a thread
+    RENEWER.forget(thing)           ends that; returns True if the thing was lost and `lost=` was not given
 
 A renewal that raises LeaseLost ends the watch; `lost=` is called with the error, or else `forget` returns True.
 Unsupported ends it too: what cannot be renewed does not run out. After any other exception `failed=` is called with
@@ -20,7 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from dirqueue.errors import LeaseLost, Unsupported
 
@@ -36,23 +36,33 @@ class Renewable(Protocol):
     def renew(self) -> None: ...
 
 
-class Watch(NamedTuple):
-    """How one thing is kept alive."""
+class Watch:
+    """How one thing is kept alive, and when it is due."""
 
-    every: float
-    lost: Callable[[LeaseLost], object] | None
-    failed: Callable[[Exception], object] | None
+    __slots__ = ("due", "every", "failed", "lost")
+
+    def __init__(
+        self,
+        every: float,
+        lost: Callable[[LeaseLost], object] | None,
+        failed: Callable[[Exception], object] | None,
+    ) -> None:
+        self.every = every
+        self.due = time.monotonic() + every
+        self.lost = lost
+        self.failed = failed
 
 
 class Renewer:
     """One thread that renews all that is watched; started when needed."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        # Reentrant: a signal handler may come here while the code that it interrupted is here.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._watches: dict[Renewable, Watch] = {}
-        self._due: dict[Renewable, float] = {}
         #: What was found to be lost, until its holder forgets it.
-        self._untold: set[Renewable] = set()
+        self._unreported: set[Renewable] = set()
         self._wakes = 0.0
         self._thread: threading.Thread | None = None
 
@@ -64,71 +74,67 @@ class Renewer:
         lost: Callable[[LeaseLost], object] | None = None,
         failed: Callable[[Exception], object] | None = None,
     ) -> None:
-        """Call `thing.renew()` every so many seconds, the first time after as many, until it is forgotten."""
-        due = time.monotonic() + every
-        with self._changed:
+        """Call `thing.renew()` every `every` seconds, the first time after as many, until it is forgotten."""
+        watch = Watch(every, lost, failed)
+        with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="dirqueue-renewer", daemon=True)
                 thread.start()
                 self._thread = thread
-            self._watches[thing] = Watch(every, lost, failed)
-            self._due[thing] = due
+            self._watches[thing] = watch
             # Waking the thread for each message would cost more than the message: it wakes by itself in time.
-            if due < self._wakes:
+            if watch.due < self._wakes:
                 self._changed.notify()
 
     def forget(self, thing: Renewable) -> bool:
         """Stop renewing. Return True if the thing was lost and no `lost` was there to be called."""
-        with self._changed:
-            self._due.pop(thing, None)
+        with self._lock:
             self._watches.pop(thing, None)
-            untold = thing in self._untold
-            self._untold.discard(thing)
-            return untold
+            if thing not in self._unreported:
+                return False
+            self._unreported.remove(thing)
+            return True
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 now = time.monotonic()
-                due = [thing for thing, when in self._due.items() if when <= now]
+                due = [(thing, watch) for thing, watch in self._watches.items() if watch.due <= now]
                 if not due:
-                    self._wakes = min(self._due.values(), default=now + IDLE_SECONDS)
-                    if not self._changed.wait(self._wakes - now) and not self._due:
+                    self._wakes = min(
+                        (each.due for each in self._watches.values()), default=now + IDLE_SECONDS
+                    )
+                    if not self._changed.wait(self._wakes - now) and not self._watches:
                         self._thread = None
                         return
                     continue
-            for thing in due:
-                self._renew(thing)
+            for thing, watch in due:
+                self._renew(thing, watch)
 
-    def _renew(self, thing: Renewable) -> None:
-        with self._changed:
-            watch = self._watches.get(thing)
-        if watch is None:
-            return None  # RACE: forgotten since it was found to be due
+    def _renew(self, thing: Renewable, watch: Watch) -> None:
+        if self._watches.get(thing) is not watch:
+            return  # RACE: forgotten since it was found to be due
         pause = watch.every
         try:
             thing.renew()
         except LeaseLost as error:
-            return self._lose(thing, watch, error)
+            self._lose(thing, watch, error)
+            return
         except Unsupported:
             self.forget(thing)
-            return None
+            return
         except Exception as error:  # noqa: BLE001 - one thing in trouble must not end the renewal of the others
             pause *= TRY_AGAIN  # a full disk, a dead server: there is time to try again
             _call(watch.failed, error)
-        with self._changed:
-            if thing in self._due:
-                self._due[thing] = time.monotonic() + pause
-        return None
+        watch.due = time.monotonic() + pause
 
     def _lose(self, thing: Renewable, watch: Watch, error: LeaseLost) -> None:
         """Report the loss, unless the holder has ended the lease itself, or has forgotten it."""
-        with self._changed:
-            self._watches.pop(thing, None)
-            if self._due.pop(thing, None) is None or error.reason != "gone":
+        with self._lock:
+            if self._watches.pop(thing, None) is None or error.reason != "gone":
                 return
             if watch.lost is None:
-                self._untold.add(thing)
+                self._unreported.add(thing)
         _call(watch.lost, error)
 
 

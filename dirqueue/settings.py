@@ -1,17 +1,19 @@
-"""What a queue was created with: the settings in `queue.json`, checked.
+"""The settings of a queue: their defaults, their checks, and their form in `queue.json`.
 
 Layer: pure values, no I/O.
-Invariant: a Settings that exists is valid; every refusal names the setting, the value and what is allowed.
+Invariant: every Settings object is valid; every refusal names the setting, the value and what is allowed.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 from dirqueue.errors import LayoutError, SettingsError
 
+StrPath = str | os.PathLike[str]
 #: Version of the on-disk format, written to queue.json and checked when it is read.
 FORMAT = 1
 FILE = "queue.json"
@@ -21,7 +23,7 @@ MAX_PRIORITY = 999_999_999
 
 
 class _Settings(NamedTuple):
-    #: How the directory is written; "auto" looks.
+    #: The on-disk format; "auto" recognises it.
     layout: str = "auto"
     #: How long a claim holds a message before others may take it.
     lease: float = 30.0
@@ -45,7 +47,7 @@ class _Settings(NamedTuple):
     backoff: float = 1.0
     #: Longest pause after a failure.
     max_backoff: float = 300.0
-    #: How long after its end a lease is left alone, for clocks that disagree.
+    #: How long after its end a lease is still respected, because clocks disagree.
     margin: float = 1.0
     #: purge removes from done/ what ended longer ago; 0 = keep.
     keep_done_for: float = 7 * 86400.0
@@ -77,7 +79,7 @@ class Settings(_Settings):
         return self
 
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
-        """Let pickle and copy give the values by their names, as `__new__` wants them."""
+        """Let pickle and copy pass the values by their names, as `__new__` takes them."""
         return (), self._asdict()
 
     def pause(self, attempts: int) -> float:
@@ -108,6 +110,19 @@ def check_count(name: str, value: object, low: int = 0) -> int:
     """Return a number of things given as an argument; SettingsError if it is invalid."""
     _number(low, whole=True)(name, value)
     return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def check_path(path: StrPath) -> str:
+    """Return a path given as an argument, as text; SettingsError if it is invalid."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise SettingsError(f"a path is a str or a pathlib.Path, not {type(path).__name__}") from None
+    if not isinstance(text, str):
+        raise SettingsError(f"a path is text, not {type(text).__name__}: decode it with os.fsdecode()")
+    if not text or "\0" in text:
+        raise SettingsError(f"{text!r:.60} is not a path: it is empty or holds a NUL")
+    return text
 
 
 def _number(
@@ -188,7 +203,7 @@ NAMES = tuple(_CHECKS)
 
 
 def build(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None, where: str = FILE) -> Settings:
-    """Join what the caller gave with what the queue was created with; the latter wins, a conflict is an error."""
+    """Return the settings that the caller gave and those that the queue was created with; a conflict is an error."""
     for name in given:
         if name not in _CHECKS:
             raise SettingsError(f"there is no setting {name!r}; there are {', '.join(NAMES)}")
@@ -205,7 +220,7 @@ def build(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None, whe
 
 
 def dumps(given: Mapping[str, Any]) -> bytes:
-    """Return the text of a queue.json that says what was given, and the format."""
+    """Return the text of a queue.json with the given settings and the format."""
     settings = build(given)._asdict()
     kept = {name: settings[name] for name in given if (name, settings[name]) != ("layout", "auto")}
     import json

@@ -1,7 +1,8 @@
-"""What a queue was created with: reading and writing `queue.json`.
+"""The settings that a queue was created with: reading and writing `queue.json`.
 
 Layer: mechanisms.  Touches: queue.json, .create-TOKEN.
-Invariant: settings are written once, complete; of two who create, one does and the other must agree with it.
+Invariant: settings are written once, and complete. Of two processes that create a queue, one does, and the other one's
+settings must be equal.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from dirqueue import settings, states
 from dirqueue.disk import fs, identity
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LayoutError, QueueError, SettingsError, access_error
-from dirqueue.layouts import describe, detect, open_layout
+from dirqueue.layouts import NAMES, describe, detect, open_layout
 
 
 def stored(directory: Directory) -> dict[str, Any] | None:
-    """Return what the queue was created with; None if it just began to exist."""
+    """Return the settings that the queue was created with; None if it was created without, by a put."""
     if not directory.find():
         return None
     where = os.path.join(directory.path, settings.FILE)
@@ -28,13 +29,17 @@ def stored(directory: Directory) -> dict[str, Any] | None:
     except OSError as error:
         directory.close()
         raise access_error(where, "read", error) from error
-    return settings.loads(text, where)
+    found = settings.loads(text, where)
+    if found.get("layout", "auto") not in ("auto", *NAMES):
+        known = ", ".join(NAMES)
+        raise LayoutError(f"{where} names the layout {found['layout']!r:.60}; known are {known}", path=where)
+    return found
 
 
 def create(path: str, given: dict[str, Any]) -> bool:
-    """Make a queue with settings; an error if it is there with others, or is in use without.
+    """Create a queue with settings; an error if it exists with others, or is in use without.
 
-    Returns whether they are kept there: the formats of others have no place for them.
+    Return whether they are stored in it: the formats of other programs have no place for them.
     """
     text = settings.dumps(given)
     asked = settings.loads(text)
@@ -68,7 +73,7 @@ def create(path: str, given: dict[str, Any]) -> bool:
 
 
 def _create_foreign(directory: Directory, given: dict[str, Any]) -> None:
-    """Make a directory that is recognised as being of that format."""
+    """Create a directory that is recognised as being in that format."""
     found, wanted = detect(directory), given["layout"]
     if directory.find() and found not in (wanted, "native"):
         raise LayoutError(
@@ -86,7 +91,7 @@ def _create_foreign(directory: Directory, given: dict[str, Any]) -> None:
 
 
 def _store(directory: Directory, text: bytes) -> None:
-    """Write the settings unless somebody else just did."""
+    """Write the settings, unless another process just did."""
     new = f".create-{identity.new_token()}"
     try:
         fs.create(new, text, directory.fd, sync=True)

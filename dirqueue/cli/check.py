@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from dirqueue.cli import output
+from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import VARIABLE, base, path_of, table_option, verb
 from dirqueue.cli.exits import Exit
+from dirqueue.errors import DirQueueError, SettingsError
 
 if TYPE_CHECKING:
     from dirqueue.tools.check import Code, Finding
@@ -92,21 +93,24 @@ def check(args: argparse.Namespace) -> int:
         )
         return Exit.OK
     if not args.queues:
-        from dirqueue.errors import SettingsError
-
         raise SettingsError("check needs a QUEUE, or --codes")
     status = Exit.OK
     for queue in args.queues:
         path = path_of(queue)
-        with output.progress("check") as step:
-            found = checking.check(path, repair=args.repair, deep=args.deep, progress=step)
+        try:
+            with output.progress("check") as step:
+                found = checking.check(path, repair=args.repair, deep=args.deep, progress=step)
+        except DirQueueError as error:  # the other queues are checked
+            output.complain(exits.sentence_of(error))
+            status = max(status, exits.status_of(error))
+            continue
         rows = [_row(path, each, checking.CODES[each.code]) for each in found]
         if output.tabular(args):
             _show(output.one_line(path), rows)
         else:
             output.records(rows, COLUMNS, args)
         if any(row["level"] == checking.PROBLEM and not row["repaired"] for row in rows):
-            status = Exit.PROBLEMS
+            status = max(status, Exit.PROBLEMS)
     return status
 
 

@@ -1,4 +1,4 @@
-"""The verb `completion`: a script that lets the shell complete dirqueue's words.
+"""The verb `completion`: a script for completion in the shell.
 
 Layer: edges.  Needs the extra `cli`.
 """

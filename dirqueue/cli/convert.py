@@ -1,4 +1,4 @@
-"""The verb `convert`: a queue written anew in another layout.
+"""The verb `convert`: moving a queue to another layout.
 
 Layer: edges.
 """
@@ -24,12 +24,16 @@ def add(subparsers: Any) -> None:
         convert,
         "move a queue to another layout; its path stays the same",
         description="Stop the producers first. Refuses while others hold messages, unless --wait says how long to "
-        "wait for them. After a crash run it again: it goes on where it was.",
+        "wait for them. After a crash run it again: it continues.",
     )
     names = [each for each in layouts.NAMES if each != "null"]
-    parser.add_argument("--to", choices=names, required=True, help="the layout that it is to have")
+    parser.add_argument("--to", choices=names, required=True, help="the new layout")
     parser.add_argument(
-        "--wait", type=seconds, default=0.0, metavar="TIME", help="wait so long for messages that others hold"
+        "--wait",
+        type=seconds,
+        default=0.0,
+        metavar="TIME",
+        help="how long to wait for messages that others hold (default: do not wait)",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for the new queue"

@@ -6,10 +6,10 @@ Layer: edges.  Touches: nothing.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from dirqueue.cli import output
+from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import open_queue, path_of, seconds, table_option, verb, whole
 from dirqueue.cli.exits import Exit
 from dirqueue.tools import conversion
@@ -68,17 +68,30 @@ def add(subparsers: Any) -> None:
 def stat(args: argparse.Namespace) -> int:
     """Count each queue."""
     human = output.tabular(args)
-    rows = _counts(args.queues, human=human)
+    status = Exit.OK
+
+    def failed(error: Exception) -> None:
+        nonlocal status
+        output.complain(exits.sentence_of(error))
+        status = max(status, exits.status_of(error))
+
+    rows = _counts(args.queues, failed, human=human)
     output.records(rows, TERMINAL_COLUMNS if human else COLUMNS, args)
-    return Exit.OK
+    return status
 
 
-def _counts(queues: list[str], *, human: bool) -> Iterator[dict[str, Any]]:
+def _counts(
+    queues: list[str], failed: Callable[[Exception], None], *, human: bool
+) -> Iterator[dict[str, Any]]:
     for name in queues:
-        with open_queue(name) as queue:
-            stats = queue.stats()
-            row = {"queue": path_of(name), "layout": queue.layout.name} | stats.to_dict()
-            found = conversion.interrupted(queue.path)
+        try:
+            with open_queue(name) as queue:
+                stats = queue.stats()
+                row = {"queue": path_of(name), "layout": queue.layout.name} | stats.to_dict()
+                found = conversion.interrupted(queue.path)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others are counted
+            failed(error)
+            continue
         if found:
             row["converting"] = found.messages
             output.complain(str(found))

@@ -45,6 +45,15 @@ class OutputError(errors.DirQueueError):
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBUSY, errno.EAGAIN, errno.ENOMEM)
 
 
+#: What errors of the library say to Python programs, and what that is in the shell.
+_IN_SHELL = (
+    ("put() or create() makes one", "`dirqueue put` or `dirqueue create` makes one"),
+    ("ids are the digits that put() returned", "ids are the digits that `dirqueue put` printed"),
+    ("give what Lease.handle or get --hold said", "give what `dirqueue get --hold` printed"),
+    ("or give wait=SECONDS", "or add --wait TIME"),
+)
+
+
 def status_of(error: BaseException, *, creates: bool = False) -> Exit:
     """Return the exit status for an error; `creates` if the verb writes something new."""
     match error:
@@ -77,7 +86,10 @@ def status_of(error: BaseException, *, creates: bool = False) -> Exit:
 def sentence_of(error: BaseException) -> str:
     """Return one sentence about an error, for people."""
     if isinstance(error, errors.DirQueueError):
-        return str(error)
+        text = str(error)
+        for python, shell in _IN_SHELL:
+            text = text.replace(python, shell)
+        return text
     if isinstance(error, OSError):
         where = f" {os.fsdecode(error.filename)!r}" if isinstance(error.filename, str | bytes) else ""
         return f"cannot continue{where}: {error.strerror or error}"

@@ -1,7 +1,7 @@
-"""The verb `get`: a message to standard output, acknowledged once it is there.
+"""The verb `get`: a message to standard output, acknowledged when it is there.
 
 Layer: edges.
-Invariant: a message whose body could not be handed over is given back, uncounted.
+Invariant: a message whose body could not be written is given back, uncounted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def add(subparsers: Any) -> None:
         subparsers,
         "get",
         get,
-        "get the next message: its body is written out, then it is acknowledged",
-        description="If the body cannot be written, the message stays in the queue. Exit status 3: nothing came.",
+        "get the next message: write its body to standard output, then acknowledge it",
+        description="If the body cannot be written, the message stays in the queue. Exit status 3: there was none.",
     )
     parser.add_argument(
         "--hold",
@@ -62,7 +62,7 @@ def add(subparsers: Any) -> None:
         "--exec",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="run COMMAND for one message, as `work` does; status 0: done, 75: to be tried again, 1: dead; "
+        help="run COMMAND for one message, as `work` does; exit status 0: done, 75: it is delivered again, 1: dead; "
         "all that follows is the command",
     )
     json_option(parser)

@@ -106,7 +106,7 @@ def cat(args: argparse.Namespace) -> int:
             message = Message(found[id], queue.layout, codecs.BYTES) if id in found else _message(queue, id)
             _show(message, message.data, b"", args)
         except (MessageNotFound, LeaseLost) as error:
-            output.complain(str(error))
+            output.complain(exits.sentence_of(error))
             status = max(status, exits.status_of(error))
     return status
 

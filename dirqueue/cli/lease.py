@@ -1,6 +1,6 @@
 """The verbs that end or renew a lease by its handle: ack, retry, release, reject, renew.
 
-Layer: edges.  A shell script holds a lease across processes; the handle is the exact name of the lease.
+Layer: edges.  A shell script can hold a lease across processes; the handle is the exact name of the lease.
 """
 
 from __future__ import annotations
@@ -20,29 +20,37 @@ if TYPE_CHECKING:
 
 def add(subparsers: Any) -> None:
     """Add the verbs."""
-    _verb(subparsers, "ack", ack, "say that the work on a held message is done: it is gone for good")
+    _verb(subparsers, "ack", ack, "acknowledge a held message: its work is done, and it is removed")
     parser = _verb(
         subparsers,
         "retry",
         retry,
-        "say that the work failed: the message comes again, or is dead after max_attempts",
+        "report a failure: the message is delivered again, or is dead after max_attempts",
     )
     parser.add_argument(
-        "--delay", type=seconds, metavar="TIME", help="not before (5m); by the queue's backoff if not given"
+        "--delay",
+        type=seconds,
+        metavar="TIME",
+        help="how long to wait before it is delivered again, e.g. 5m (default: the queue's backoff)",
     )
-    parser.add_argument("--error", metavar="TEXT", help="why; kept beside the message")
-    _verb(subparsers, "release", release, "give a held message back at once, not counted as a failure")
-    parser = _verb(subparsers, "reject", reject, "say that the work never will succeed: the message is dead")
-    parser.add_argument("--reason", default="rejected", metavar="TEXT", help="why; kept beside the message")
+    parser.add_argument("--error", metavar="TEXT", help="why it failed; kept with the message")
+    _verb(subparsers, "release", release, "give a held message back at once, without counting a failure")
+    parser = _verb(subparsers, "reject", reject, "give up on a held message: it is dead")
+    parser.add_argument(
+        "--reason", default="rejected", metavar="TEXT", help="why; kept with the message (default: rejected)"
+    )
     parser = _verb(
         subparsers,
         "renew",
         renew,
-        "hold on to a message",
-        description="The handle changes: the new one is printed, and the old one is of no use any more.",
+        "extend the lease of a message",
+        description="The handle changes: the new one is printed, and the old one is invalid.",
     )
     parser.add_argument(
-        "--lease", type=seconds, metavar="TIME", help="from now on; the queue's setting if not given"
+        "--lease",
+        type=seconds,
+        metavar="TIME",
+        help="how long to hold it from now on (default: the queue's setting)",
     )
 
 
@@ -55,7 +63,7 @@ def _verb(
 
 
 def _each(args: argparse.Namespace, end: Callable[[Lease[bytes]], None]) -> int:
-    """End each lease; one that is lost does not keep the others from being ended."""
+    """End each lease; if one is lost, the others are ended too."""
     queue = open_queue(args.queue)
     status = Exit.OK
     for handle in args.handles:
@@ -68,22 +76,22 @@ def _each(args: argparse.Namespace, end: Callable[[Lease[bytes]], None]) -> int:
 
 
 def ack(args: argparse.Namespace) -> int:
-    """End leases: done."""
+    """Acknowledge messages."""
     return _each(args, lambda lease: lease.ack())
 
 
 def retry(args: argparse.Namespace) -> int:
-    """End leases: failed."""
+    """Report failures."""
     return _each(args, lambda lease: lease.retry(args.delay, args.error))
 
 
 def release(args: argparse.Namespace) -> int:
-    """End leases: not mine."""
+    """Give messages back."""
     return _each(args, lambda lease: lease.release())
 
 
 def reject(args: argparse.Namespace) -> int:
-    """End leases: hopeless."""
+    """Reject messages."""
     return _each(args, lambda lease: lease.reject(args.reason))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,7 @@ def _hint(error: Exception, path: str, args: argparse.Namespace) -> str:
 
     if type(error) is not QueueError or args.recursive or not any(True for _ in discover.find(path)):
         return ""
-    return f" (there are queues under it: dirqueue purge -r {path})"
+    return f" (there are queues under it: dirqueue purge -r {shlex.quote(path)})"
 
 
 def _report(path: str, done: Purged, args: argparse.Namespace) -> None:

@@ -52,7 +52,7 @@ def metrics(args: argparse.Namespace) -> int:
     if args.output:
         metrics_.write(args.output, families)
     else:
-        output.write(metrics_.text(families).encode())
+        output.body(metrics_.text(families).encode(), b"", raw=False)
     return Exit.OK
 
 

@@ -19,7 +19,7 @@ from dirqueue.cli import output
 from dirqueue.cli.arguments import VARIABLE, path_of, seconds, table_option, verb, whole
 from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
-from dirqueue.sample import LIMIT
+from dirqueue.stats import LIMIT
 from dirqueue.tools.monitor import Monitor, Reading, Series, sparkline
 
 COLUMNS = (

@@ -91,6 +91,8 @@ def put(args: argparse.Namespace) -> int:
         )
     settings = {"sync": False} if args.no_sync else {}
     queue = open_queue(args.queue, create=True, **settings)
+    if args.priority and not queue.settings.priorities and "priority" not in queue.layout.lacks:
+        raise SettingsError("--priority needs a queue with priorities: dirqueue create QUEUE --priorities")
     how = {"delay": args.delay, "priority": args.priority, "timeout": args.timeout}
     show = _shower(args)
     if args.move or args.link:

@@ -1,6 +1,6 @@
 """The verb `work`: run a program, or a Python function, for each message.
 
-Layer: edges.  The work itself is `dirqueue.worker`; here are the words of the command line.
+Layer: edges.  The work itself is done by `dirqueue.worker`; here is its command line.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 DESCRIPTION = (
     "COMMAND gets the body on its standard input, or as an argument where {} stands, or as a file where {path} "
-    "stands; {id} is the id. Exit status 0: done; 65: reject; 75 or any other: try again by the queue's policy. "
-    "What it wrote last is kept as the error. A single MODULE:FUNCTION is called with each message instead, in "
-    "child processes. SIGTERM and Ctrl-C let what runs finish, a second one gives it back at once, SIGUSR1 prints "
-    "a status line."
+    "stands; {id} is the id. Exit status 0: acknowledge; 65: reject; 75 or any other: retry by the queue's policy. "
+    "The last of its output is kept as the error. A single MODULE:FUNCTION is called with each message instead, in "
+    "child processes. After SIGTERM or Ctrl-C running handlers may finish; a second one stops them and gives their "
+    "messages back at once. SIGUSR1 prints a status line. On Linux a killed worker takes its commands with it."
 )
 
 
@@ -38,32 +38,57 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "target", nargs="+", metavar="-- COMMAND", help="the command and its arguments, or MODULE:FUNCTION"
     )
-    parser.add_argument("-j", "--jobs", type=whole, default=1, metavar="N", help="so many at a time (1)")
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        type=whole,
+        default=1,
+        metavar="N",
+        help="number of messages handled at the same time (default 1)",
+    )
     parser.add_argument(
         "--threads", action="store_true", help="with MODULE:FUNCTION: threads instead of processes"
     )
     parser.add_argument(
-        "--lease", type=seconds, metavar="TIME", help="hold a message so long; renewed while it runs"
+        "--lease",
+        type=seconds,
+        metavar="TIME",
+        help="how long to lease a message; renewed while it is handled (default: the queue's setting)",
     )
     parser.add_argument(
-        "--time-limit", type=seconds, metavar="TIME", help="stop what runs longer (5m) and try it again"
+        "--time-limit",
+        type=seconds,
+        metavar="TIME",
+        help="stop a handler that runs longer than this, e.g. 5m, and retry its message",
     )
     parser.add_argument("--limit", type=whole, metavar="N", help="end after N messages")
     parser.add_argument(
-        "--until-empty", action="store_true", help="end when nothing is ready; status 3 if nothing ever was"
-    )
-    parser.add_argument("--idle", type=seconds, metavar="TIME", help="end when nothing was ready for so long")
-    parser.add_argument(
-        "--drain", type=seconds, default=60.0, metavar="TIME", help="what runs has so long to finish (60s)"
+        "--until-empty",
+        action="store_true",
+        help="end when nothing is ready; exit status 3 if no message was handled",
     )
     parser.add_argument(
-        "-v", "--verbose", action="count", default=0, help="a line for each message done; -vv for each begun"
+        "--idle", type=seconds, metavar="TIME", help="end when nothing was ready for this long, e.g. 30s"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no lines for failures either")
+    parser.add_argument(
+        "--drain",
+        type=seconds,
+        default=60.0,
+        metavar="TIME",
+        help="how long running handlers get to finish after SIGTERM (default 60s)",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="print a line for each message that was handled; -vv also for each that is begun",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no lines for failures either")
 
 
 def work(args: argparse.Namespace) -> int:
-    """Work until stopped, empty, or done with so many."""
+    """Work until stopped, until empty, or until the limit is reached."""
     from dirqueue.worker import Worker
 
     handler, is_function = handler_of(args.target)
@@ -86,7 +111,7 @@ def work(args: argparse.Namespace) -> int:
 
 
 def once(queue: Queue[bytes], command: Sequence[str], timeout: float | None, lease: float | None) -> int:
-    """Run a command for one message, waiting up to `timeout` for it; the exit status says how it ended."""
+    """Run a command for one message, waiting up to `timeout` for it. Return how it ended, as an exit status."""
     from dirqueue.worker import Worker
     from dirqueue.worker.command import Command
 
@@ -107,7 +132,7 @@ def _status(counts: Counts) -> Exit:
 
 
 def handler_of(target: Sequence[str]) -> tuple[Callable[[Any], object], bool]:
-    """Return the handler that the words mean, and whether it is a Python function."""
+    """Return the handler that the arguments name, and whether it is a Python function."""
     if len(target) == 1 and _FUNCTION.fullmatch(target[0]):
         return _function(target[0]), True
     from dirqueue.worker.command import Command

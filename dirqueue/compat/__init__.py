@@ -1,1 +1,1 @@
-"""Doors for people who come from elsewhere: the interfaces of other queues over the layouts of this one."""
+"""The interfaces of other queues over the layouts of this one, for programs written for them."""

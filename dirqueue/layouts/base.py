@@ -1,4 +1,4 @@
-"""What every on-disk format offers to the queue object, and how it says that it cannot.
+"""The protocol that every on-disk format satisfies, and the values and errors that all of them share.
 
 Layer: layouts.  One protocol, so that Queue, Worker, CLI and Spark work with each format alike.
 """
@@ -59,64 +59,179 @@ class Purged(NamedTuple):
 
 
 class Layout(Protocol):
-    """One on-disk format, open on one directory."""
+    """One on-disk format, open on one directory: `queue.layout`.
 
+    Every method may raise QueueAccess when the filesystem refuses; the others that it raises are named below. Instants
+    are microseconds since the epoch by the file server's clock, durations are seconds. The arguments have been checked
+    by the caller. Methods are safe beside other threads and processes.
+    """
+
+    #: How `Queue(layout=...)` and the tools call it.
     name: ClassVar[str]
-    #: What the format has no way to express, and why: capability -> reason.
+    #: What the format has no way to express, and why: capability -> reason. Callers look here before they ask for it.
     lacks: ClassVar[dict[str, str]]
     directory: Directory
+    #: What the queue was opened with, with the defaults of this format.
     settings: Settings
 
-    # producers
-    def put(self, data: bytes, delay: float, priority: int | None) -> str: ...
-    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]: ...
-    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str: ...
-    def count(self) -> int: ...
+    def __str__(self) -> str:
+        """Return the name."""
+        ...
 
-    # consumers: each ends in one change of an exact name; LeaseLost if it is not there
-    def claim(self, seconds: float) -> Claim | None: ...
-    def wakes_in(self) -> float | None: ...
+    # --- producers: called by Queue ------------------------------------------------------------------------
+
+    def put(self, data: bytes, delay: float, priority: int | None) -> str:
+        """Publish one body, durably if the queue syncs, and return its id. Called for every message."""
+        ...
+
+    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]:
+        """Publish all or none, and return their ids; one by one where "batch" is lacking."""
+        ...
+
+    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str:
+        """Publish a file by moving it in, or by a second link to it; return the id. Nothing is copied."""
+        ...
+
+    def count(self) -> int:
+        """Return the number of messages that are waiting or leased. For `len(queue)` and max_messages."""
+        ...
+
+    # --- consumers: called by Queue and Lease --------------------------------------------------------------
+    # Each of ack, renew, retry, release and bury changes the exact name that was claimed, once. If that name is gone
+    # it raises LeaseLost and has changed nothing.
+
+    def claim(self, seconds: float) -> Claim | None:
+        """Lease the next message for so long; None if there is none now. Called for every message.
+
+        A message that is out of attempts, or cannot be read, is set aside on the way.
+        """
+        ...
+
+    def wakes_in(self) -> float | None:
+        """Return in how many seconds a known delay or lease ends, if any. For whoever waits; costs no call."""
+        ...
 
     def watched(self) -> list[str]:
-        """Return the directories in the queue that producers may be putting to, by the last look."""
+        """Return the directories in the queue that producers may be putting to, by the last look. For whoever waits."""
         ...
 
     def arrived(self, name: str) -> None:
         """Take a hint from whoever waited: nothing was there, then this name came."""
         ...
 
-    def ack(self, held: Claim) -> None: ...
-    def renew(self, held: Claim, seconds: float) -> None: ...
-    def retry(self, held: Claim, delay: float, error: str | None) -> None: ...
-    def release(self, held: Claim) -> None: ...
-    def bury(self, held: Claim, reason: str) -> None: ...
-    def entry(self, held: Claim) -> Entry: ...
-    def hold(self, handle: str) -> Claim: ...
+    def ack(self, claim: Claim) -> None:
+        """Remove the message, or keep it as done; durable if the queue syncs. Called for every message."""
+        ...
 
-    # lookers
-    def check_id(self, id: object) -> str: ...
-    def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]: ...
-    def find(self, id: str) -> Entry | None: ...
-    def load(self, place: str) -> bytes: ...
-    def stream(self, place: str) -> BinaryIO: ...
-    def size(self, place: str) -> int: ...
-    def leased_at(self, entry: Entry) -> datetime | None: ...
-    def failure(self, entry: Entry) -> Failure | None: ...
+    def renew(self, claim: Claim, seconds: float) -> None:
+        """Hold on for so long from now; changes `place` and `ends` of the claim."""
+        ...
 
-    # changers of what nobody holds
-    def cancel(self, entry: Entry) -> None: ...
-    def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry: ...
-    def redrive(self, entry: Entry) -> bool: ...
-    def remove(self, entry: Entry) -> bool: ...
+    def retry(self, claim: Claim, delay: float, error: str | None) -> None:
+        """Make the message claimable after the delay, this delivery counted; keep the error beside it."""
+        ...
 
-    # making and cleaning
-    def create(self) -> None: ...
-    def purge(self, progress: Callable[[], None] | None = None) -> Purged: ...
-    def close(self) -> None: ...
+    def release(self, claim: Claim) -> None:
+        """Make the message claimable now, this delivery not counted."""
+        ...
+
+    def bury(self, claim: Claim, reason: str) -> None:
+        """Move the message to the dead, with the reason. Unsupported where "dead" is lacking."""
+        ...
+
+    def entry(self, claim: Claim) -> Entry:
+        """Return what is known of a leased message, without looking."""
+        ...
+
+    def hold(self, handle: str) -> Claim:
+        """Return the claim that `Lease.handle` names, whichever process made it. For `Queue.lease`.
+
+        SettingsError if the text is no handle, LeaseLost if that lease is not held any more.
+        """
+        ...
+
+    # --- looking: called by Queue, Message, stats and the tools --------------------------------------------
+
+    def check_id(self, id: object) -> str:
+        """Return an id given from outside; InvalidId if this format could not have made it."""
+        ...
+
+    def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
+        """Yield what is there, in no order: all, or at least those in the given states.
+
+        A snapshot: what others rename meanwhile may be missed. QueueNotFound if the queue is removed meanwhile.
+        """
+        ...
+
+    def find(self, id: str) -> Entry | None:
+        """Return the message of that id in whatever state; None if it is not there."""
+        ...
+
+    def load(self, place: str) -> bytes:
+        """Return the body of the message that lies there; MessageNotFound if it does not any more."""
+        ...
+
+    def stream(self, place: str) -> BinaryIO:
+        """Open the body for reading; MessageNotFound as in `load`."""
+        ...
+
+    def size(self, place: str) -> int:
+        """Return the length of the body; MessageNotFound as in `load`."""
+        ...
+
+    def leased_at(self, entry: Entry) -> datetime | None:
+        """Return when the message was last claimed, if the format keeps that."""
+        ...
+
+    def failure(self, entry: Entry) -> Failure | None:
+        """Return why the message failed last, if it did and the format keeps that."""
+        ...
+
+    # --- changing what nobody holds: called by Message, Queue and the tools --------------------------------
+
+    def cancel(self, entry: Entry) -> None:
+        """Remove an unclaimed message; MessageNotFound if it is claimed, or another client was faster."""
+        ...
+
+    def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
+        """Give an unclaimed message another priority or delay, and return its new entry.
+
+        MessageNotFound as in `cancel`; Unsupported where "change" is lacking.
+        """
+        ...
+
+    def redrive(self, entry: Entry) -> bool:
+        """Make a dead message ready, its attempts reset. Return False if another client was faster."""
+        ...
+
+    def remove(self, entry: Entry) -> bool:
+        """Delete a message in whatever state by its exact name. Return False if that name is gone.
+
+        Not durable by itself: whoever removes many calls `directory.sync()` at the end.
+        """
+        ...
+
+    # --- making and cleaning: called by Queue.create, Queue.purge and Queue.close --------------------------
+
+    def create(self) -> None:
+        """Make the directory so that it is recognised as being in this format. Raises plain OSError."""
+        ...
+
+    def purge_lock(self) -> str:
+        """Return the path of the file that one purger at a time locks."""
+        ...
+
+    def purge(self, progress: Callable[[], None] | None = None) -> Purged:
+        """Remove what crashes and time left behind. Raises plain OSError; the queue adds the context."""
+        ...
+
+    def close(self) -> None:
+        """Let go of descriptors; the next use opens them again."""
+        ...
 
 
 def refuse(layout: Layout, capability: str, what: str) -> NoReturn:
-    """Say that this format cannot do it, and why."""
+    """Raise Unsupported: this format cannot do it, and why."""
     raise Unsupported(
         f"the {layout.name} layout cannot {what}: {layout.lacks[capability]} (queue {layout.directory.path!r})",
         path=layout.directory.path,
@@ -127,16 +242,16 @@ def refuse(layout: Layout, capability: str, what: str) -> NoReturn:
 def bad_handle(handle: object) -> SettingsError:
     """Return the error for text that is not the handle of a lease."""
     return SettingsError(
-        f"{handle!r:.160} is not the handle of a lease: give what Lease.handle or get --hold said"
+        f"{handle!r:.160} is not the handle of a lease: give what Lease.handle or get --hold returned"
     )
 
 
-def lost(held: Claim, doing: str) -> LeaseLost:
-    """Return the error for a lease that somebody else ended."""
+def lost(claim: Claim, doing: str) -> LeaseLost:
+    """Return the error for a lease that expired and was taken, or that somebody else ended."""
     return LeaseLost(
-        f"cannot {doing} {held.id}: the lease {held.token or held.place} was lost (it expired and was taken, "
+        f"cannot {doing} {claim.id}: the lease {claim.token or claim.place} was lost (it expired and was taken, "
         f"or was ended elsewhere); nothing was changed",
-        message_id=held.id,
-        token=held.token,
+        message_id=claim.id,
+        token=claim.token,
         reason="gone",
     )

@@ -1,6 +1,6 @@
 """The null layout: what is put is gone, and there is never anything to get.
 
-Layer: layouts.  Touches: nothing, but the file that put_path is given, which it removes.
+Layer: layouts.  Touches: nothing, except the file given to put_path, which it removes.
 """
 
 from __future__ import annotations

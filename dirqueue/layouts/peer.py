@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,7 @@ from dirqueue.layouts.base import Claim, Layout, refuse
 from dirqueue.message import Entry, Failure
 from dirqueue.settings import Settings
 
-#: How many names one claim may try before it says that there is nothing for it.
+#: How many names one claim may try before it finds nothing.
 LOOKS = 10_000
 
 
@@ -58,6 +59,9 @@ class Peer:
             refuse(self._self(), "priority", "order by priority")
         if settings.keep_done:
             refuse(self._self(), "done", "keep done messages")
+
+    def __str__(self) -> str:
+        return self.name
 
     def _renew_in_child(self) -> None:
         # What another thread of the parent was changing may be half done.
@@ -112,7 +116,7 @@ class Peer:
             self.directory.need()
 
     def _made_again(self) -> bool:
-        """Whether the directory we have open was removed, and there is another at its path now."""
+        """Return whether the directory we have open was removed and there is another at its path now."""
         return fs.fstat(self.directory.fd).st_nlink == 0 and self.directory.reopen()
 
     def load(self, place: str) -> bytes:
@@ -138,6 +142,14 @@ class Peer:
         except OSError as error:
             raise self._unreachable(place, error) from error
 
+    def purge_lock(self) -> str:
+        import tempfile
+
+        # COMPAT: other programs delete or count whatever else is in their directories.
+        facts = fs.fstat(self.directory.fd)
+        name = f"dirqueue-{os.getuid()}-{facts.st_dev}-{facts.st_ino}.lock"
+        return os.path.join(tempfile.gettempdir(), name)
+
     def close(self) -> None:
         self.directory.close()
 
@@ -154,7 +166,7 @@ class Peer:
             )
 
     def _listed(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        """Pass them on; say of an error which queue could not be listed."""
+        """Pass them on; an error names the queue that could not be listed."""
         try:
             yield from entries
         except FileNotFoundError:

@@ -7,12 +7,14 @@ a purge) does so only where no other directory lies: earlier versions left both 
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import NamedTuple
 
 from dirqueue.disk import fs
 from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts import describe, recognise
+from dirqueue.layouts.dirq.names import ELEMENT, ELEMENT_LENGTH
 from dirqueue.layouts.native.names import DEAD, DONE, SPARK, TEMPORARY
 from dirqueue.settings import FILE
 
@@ -36,25 +38,31 @@ class Contents(NamedTuple):
 def contents(path: str) -> Contents:
     """Read the names in a directory. Raises plain OSError; the caller adds the context."""
     below: list[str] = []
-    sign = furniture = folders = empty = False
+    dated: list[str] = []
+    sign = furniture = folders = False
+    count = 0
     with fs.scandir(path) as entries:
-        count = 0
         for count, entry in enumerate(entries, 1):
-            folder = entry.is_dir(follow_symlinks=False)
-            if not folder and (entry.name in FURNITURE or TEMPORARY.fullmatch(entry.name)):
+            name, folder = entry.name, entry.is_dir(follow_symlinks=False)
+            if not folder and (name in FURNITURE or TEMPORARY.fullmatch(name)):
                 furniture = True
-            elif _is_sign(entry, path, others=sign):
+            elif _is_native(entry, path):
                 sign = True
+            elif folder and recognise(name, lambda: True) - {"native"}:
+                dated.append(name)
             elif folder or _leads_to_directory(entry):
                 folders = True
-                if not entry.name.startswith("."):
-                    below.append(entry.name)
+                if not name.startswith("."):
+                    below.append(name)
             if count >= ENOUGH:
                 break
-        empty = not count
+    if _are_dirqs(path, dated, alone=not (sign or folders)):
+        sign = True
+    else:
+        below += dated
     if sign or (furniture and not folders):
         return Contents(QUEUE, sorted(below))
-    return Contents(EMPTY if empty else OTHER, sorted(below))
+    return Contents(OTHER if count else EMPTY, sorted(below))
 
 
 def is_queue(path: str) -> bool:
@@ -75,19 +83,35 @@ def need_queue(path: str, done: str) -> None:
         )
 
 
-def _is_sign(entry: os.DirEntry[str], path: str, *, others: bool) -> bool:
-    """Return whether the entry belongs to a queue; `others` if entries before it did."""
-    name, folder = entry.name, entry.is_dir(follow_symlinks=False)
+def _is_native(entry: os.DirEntry[str], path: str) -> bool:
+    """Return whether the entry is one of a native queue, or of VSQS."""
+    name = entry.name
+    if not entry.is_dir(follow_symlinks=False):
+        return entry.is_file(follow_symlinks=False) and bool(recognise(name, lambda: False))
     inside = os.path.join(path, name)
-    if folder and name in (DEAD, DONE):
+    if name in (DEAD, DONE):
         return _kind(inside) != OTHER
-    if folder and name == SPARK:
+    if name == SPARK:
         return _is_spark(inside)
-    kinds = recognise(name, lambda: folder)
-    if not folder or not kinds or "native" in kinds:
-        return bool(kinds) and (folder or entry.is_file(follow_symlinks=False))
-    # COMPAT: the directories of dirq have eight digits; so does a date, which may name a queue.
-    return others or _kind(inside) != QUEUE
+    return "native" in recognise(name, lambda: True)
+
+
+def _are_dirqs(path: str, names: list[str], *, alone: bool) -> bool:
+    """Return whether these directories are parts of a dirq queue: their names may be dates, and name queues.
+
+    One with an element in it decides; without any, empty ones are a new dirq queue if there is nothing else.
+    """
+    empty = 0
+    for name in names:
+        try:
+            with fs.scandir(os.path.join(path, name)) as entries:
+                inner = [entry.name for entry in itertools.islice(entries, 2)]
+        except OSError:
+            return True  # taken for what it is named
+        if any(ELEMENT.match(each) for each in inner if len(each.partition(".")[0]) == ELEMENT_LENGTH):
+            return True
+        empty += not inner
+    return alone and 0 < empty == len(names)
 
 
 def _is_spark(path: str) -> bool:

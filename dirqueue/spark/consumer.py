@@ -69,7 +69,7 @@ class Consumer:
 
 
 def _note(directory: Directory, consumer: str) -> dict[str, Any] | None:
-    """Return what the note of a consumer says, {} if nobody can read it; None if there is none."""
+    """Return the content of a consumer's note, {} if it is not valid, or None if there is none."""
     try:
         about = json.loads(fs.read_file(f"{pins.PINS}/{consumer}/{pins.OWNER}", directory.fd))
     except FileNotFoundError:
@@ -86,14 +86,12 @@ def release_abandoned(directory: Directory, settings: Settings) -> None:
     if not directory.find():
         return
     for name in pins.consumers(directory):
-        about = _note(directory, name) or {}
-        if about.get("provisional") is True and _died_here(about):
-            try:
+        try:
+            about = _note(directory, name) or {}
+            if about.get("provisional") is True and _died_here(about):
                 fs.utime(f"{pins.PINS}/{name}/{pins.OWNER}", (0, 0), dir_fd=directory.fd)
-            except FileNotFoundError:
-                continue  # RACE: another process gave them back
-            except OSError as error:
-                raise access_error(directory.path, "release messages of", error) from error
+        except OSError:
+            continue  # RACE: another process gave them back; or they are another user's
     pins.release_stale(directory, settings)
 
 

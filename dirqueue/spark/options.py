@@ -15,7 +15,8 @@ from typing import Any, cast
 from dirqueue.disk.directory import not_found
 from dirqueue.errors import SettingsError, Unsupported
 from dirqueue.layouts.native import Native
-from dirqueue.queue import Queue, check_path
+from dirqueue.queue import Queue
+from dirqueue.settings import check_path
 
 #: Options that Spark itself adds.
 SPARKS_OWN = frozenset(("path", "paths", "checkpointlocation", "queryname", "outputmode"))
@@ -63,7 +64,7 @@ class Options:
         self._given = {key.lower(): value for key, value in given.items()}
         known = {name.lower() for name in allowed}
         if OWNER in self._given:
-            raise SettingsError(f"a queue cannot be a table of the catalog. {NO_TABLES}")
+            raise SettingsError(f"CREATE TABLE does not work with dirqueue. {NO_TABLES}")
         for key in self._given:
             if key not in known and key not in SPARKS_OWN and key != PINNED and "." not in key:
                 raise SettingsError(f"dirqueue has no option {key!r} here; it has path, {', '.join(allowed)}")

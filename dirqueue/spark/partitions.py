@@ -90,7 +90,7 @@ def split(queue: str, layout: str, entries: Sequence[Entry], wanted: int) -> lis
 
 
 def share(parts: Sequence[str], pieces: int) -> list[list[str]]:
-    """Deal parts out to at most so many tasks, in order."""
+    """Return the parts of each task, in order, for at most `pieces` tasks."""
     pieces = max(1, min(pieces, len(parts)))
     size, more = divmod(len(parts), pieces)
     shares, start = [], 0

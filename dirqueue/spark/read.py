@@ -1,4 +1,4 @@
-"""Reading queues as a table: the driver lists the names, the executors read the bodies, nothing is claimed.
+"""Queues read as a table: the driver lists the names, the executors read the bodies, nothing is claimed.
 
 Layer: edges.  Touches: nothing.
 The names are listed once, when Spark plans the read; a message that moves on before its body is read is left out.

@@ -1,4 +1,4 @@
-"""What `format("dirqueue")` means to Spark.
+"""The data source that Spark knows as `format("dirqueue")`.
 
 Layer: edges.  Registered by the package pyspark_dirqueue, which Spark finds by its name.
 """

@@ -2,8 +2,9 @@
 
 Layer: edges.  Touches: batches (see layouts/native/staged.py).
 Spark makes one writer object for the tasks of a batch and another for its commit, so that everything the commit has
-to know travels in the tasks' messages; what failed tasks cannot tell an abort finds by name, as staging directories
-are named after the checkpoint. The identity is (query, batch): a batch that Spark runs again after a crash is the same.
+to know travels in the tasks' messages. An abort, which has no messages of failed tasks, finds their staging directories
+by name, as these are named after the checkpoint. The identity is (query, batch): a batch that Spark runs again after a
+crash is the same.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._settings = sync_setting(options)
         native = open_native(self._queue, create=True, **self._settings)
         self._ours = _prefix(options.text("checkpointLocation"))
-        # NFS: a name of its own for each batch, so that no host believes it gone because the last one went.
+        # NFS: each batch has another name, so that no host takes it for the last one, which is gone.
         staging = self._ours and f"{self._ours}{random.randrange(10**UNIQUE_DIGITS):0{UNIQUE_DIGITS}d}"  # noqa: S311
         self._staging = staged.begin(native.directory, staging)
 
@@ -55,7 +56,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         if not query:
             raise DirQueueError(
-                "this Spark does not tell its tasks the id of the stream (pyspark 4.2 or newer does)"
+                "this version of Spark does not pass the id of the stream to its tasks: pyspark 4.2 or newer does"
             )
         written = write_parts(self._queue, self._settings, self._staging, iterator)
         written.app = f"stream-{query}"
@@ -75,7 +76,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             abort_parts(self._queue, self._settings, staging)
 
     def _found(self) -> list[str]:
-        """Return what this stream staged, whoever made it: one batch of it runs at a time."""
+        """Return all staging directories of this stream: one batch of it runs at a time."""
         if self._ours is None or not os.path.isdir(self._queue):
             return []
         parsed = map(names.parse, fs.names_in(self._queue, -1))
@@ -87,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _prefix(checkpoint: str | None) -> str | None:
-    """Return how ids of this stream begin; None where Spark keeps the checkpoint to itself."""
+    """Return the first digits of this stream's ids; None where Spark does not pass the checkpoint."""
     if checkpoint is None:
         return None
     digits = int(hashlib.sha256(checkpoint.encode()).hexdigest(), 16) % 10 ** (TIME_DIGITS - 2)

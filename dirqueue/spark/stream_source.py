@@ -41,6 +41,8 @@ CLAIM_TIMEOUT = 30 * 86400.0
 #: After finding nothing, wait this long, or this many times as long as the listing took, before the next one.
 IDLE_SECONDS = 0.1
 IDLE_TIMES = 20
+#: Seconds between two searches for lots of consumers that are lost, at least.
+RELEASE_SECONDS = 30.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -60,6 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: What there was when an AvailableNow run began; None for other triggers.
         self._supply: Supply | None = None
         self._idle_until = 0.0
+        self._release_at = 0.0
         self._backlog: tuple[float, dict[str, Any]] = (0.0, {})
         self._consumer: Consumer | None = None
         self._provisional = False
@@ -74,9 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._messages is None else ReadMaxRows(self._messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        native = self._native()
-        release_abandoned(native.directory, native.settings)
-        self._supply = claimable(native.directory, native.settings)
+        self._supply = self._claimable(self._native())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         native = self._native()
@@ -91,14 +92,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         began = time.monotonic()
         if mine.give_back(f"{lot + 1}.new") and self._supply is not None:
             # CRASH: it was half filled, so it was not in the queue when this run listed what there is.
-            self._supply = claimable(native.directory, native.settings)
-        supply = self._supply or claimable(native.directory, native.settings)
+            self._supply = self._claimable(native)
+        supply = self._supply or self._claimable(native)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
         if count := mine.pin(lot + 1, supply, wanted, pieces=self._pieces):
             return self._offset(mine, lot + 1, count)
         took = time.monotonic() - began
         self._idle_until = time.monotonic() + max(IDLE_SECONDS, IDLE_TIMES * took)
         return start
+
+    def _claimable(self, native: Native) -> Supply:
+        """List what can be claimed, with what lost consumers had pinned."""
+        if time.monotonic() >= self._release_at:
+            self._release_at = time.monotonic() + RELEASE_SECONDS
+            release_abandoned(native.directory, native.settings)
+        return claimable(native.directory, native.settings)
 
     def _offset(self, mine: Pins, lot: int, messages: int) -> dict[str, Any]:
         return {"lot": lot, "consumer": mine.consumer, "queue": self._queue, "messages": messages}
@@ -135,7 +143,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return a consumer for a checkpoint that has none yet."""
         if self._consumer is not None and self._consumer.check():
             return self._consumer
-        release_abandoned(native.directory, native.settings)
         return self._register(native, f"stream-{uuid.uuid4().hex}", provisional=True)
 
     def _resume(self, native: Native, offset: dict[str, Any]) -> Consumer:

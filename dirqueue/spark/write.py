@@ -1,4 +1,4 @@
-"""Writing a table to a queue: executors write parts, one rename shows all of it.
+"""A table written to a queue: executors write parts, one rename makes all of it visible.
 
 Layer: edges.  Touches: batches (see layouts/native/staged.py).
 Invariant: abort never undoes a commit point: Spark calls it even after a commit that raised.
@@ -34,7 +34,7 @@ class Written(WriterCommitMessage):
 
 
 def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterator[Any]) -> Written:
-    """Write the rows of one task attempt; all of it goes again if it fails."""
+    """Write the rows of one task attempt; remove them again if it fails."""
     native = open_native(queue, **settings)
     writer = staged.Writer(native.directory, native.settings, staging)
     alive = _Staging(native, staging)
@@ -63,7 +63,7 @@ class _Staging:
 
 
 def _write_rows(writer: staged.Writer, settings: Settings, rows: Any) -> None:
-    """Write one Arrow batch, each priority to parts of its own."""
+    """Write one Arrow batch; each priority goes to separate parts."""
     bodies = bodies_of(rows)
     limit = settings.max_size
     if limit and bodies and max(map(len, bodies)) > limit:
@@ -106,7 +106,7 @@ def commit_parts(
     messages: Sequence[Written | None],
     identity: staged.Identity | None,
 ) -> None:
-    """Show what the winning attempts wrote."""
+    """Make visible what the winning attempts wrote."""
     written = [message for message in messages if message is not None]
     native = open_native(queue, **settings)
     parts = [part for message in written for part in message.parts]
@@ -156,7 +156,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:
-    """A queue is appended to."""
+    """Raise SettingsError for mode("overwrite")."""
     if overwrite:
         raise SettingsError(
             'mode("overwrite") would delete messages that others are working on: use mode("append"), and '
@@ -167,7 +167,7 @@ def refuse_overwrite(*, overwrite: bool) -> None:
 def _identity(options: Options) -> staged.Identity | None:
     app, version = options.text("txnAppId"), options.whole("txnVersion", 0)
     if (app is None) != (version is None):
-        raise SettingsError("txnAppId and txnVersion go together: give both, or none")
+        raise SettingsError("txnAppId and txnVersion go together: give both or neither")
     if app is None or version is None:
         return None
     identity = staged.Identity(app, version)

@@ -5,6 +5,7 @@
     PATH.converting/queue/      the new queue, being filled
     PATH.converting/moving/     the one message that is between the two
     PATH.converting/old/        the emptied old queue, for a moment
+    PATH.converting/lock        locked while a conversion runs
 
 Layer: tools.  Touches: nothing.  `convert` is what makes, continues and ends a conversion.
 """
@@ -12,6 +13,7 @@ Layer: tools.  Touches: nothing.  `convert` is what makes, continues and ends a 
 from __future__ import annotations
 
 import os
+import shlex
 from typing import NamedTuple
 
 from dirqueue.disk import fs
@@ -19,8 +21,8 @@ from dirqueue.errors import QueueError, QueueNotFound
 from dirqueue.queue import Queue
 
 SUFFIX = ".converting"
-FROM, TARGET, MOVING, OLD = "from", "queue", "moving", "old"
-_PARTS = frozenset((FROM, FROM + ".new", TARGET, MOVING, OLD))
+FROM, TARGET, MOVING, OLD, LOCK = "from", "queue", "moving", "old", "lock"
+_PARTS = frozenset((FROM, FROM + ".new", TARGET, MOVING, OLD, LOCK))
 
 
 class Interrupted(NamedTuple):
@@ -35,7 +37,7 @@ class Interrupted(NamedTuple):
     def __str__(self) -> str:
         return (
             f"a conversion of {self.path!r} to {self.layout} was interrupted: {self.messages} of its messages are in "
-            f"{self.path + SUFFIX!r}; `dirqueue convert {self.path} --to {self.layout}` finishes it"
+            f"{self.path + SUFFIX!r}; `dirqueue convert {shlex.quote(self.path)} --to {self.layout}` finishes it"
         )
 
 
@@ -55,8 +57,8 @@ def interrupted(path: str) -> Interrupted | None:
     path = os.path.abspath(path)
     work = path + SUFFIX
     target = os.path.join(work, TARGET)
-    if not (fs.exists(os.path.join(work, FROM), -1) or fs.exists(target, -1)):
-        return None
+    if not fs.exists(os.path.join(work, FROM), -1):
+        return None  # written when the target is complete, and before the first message moves
     count = _count(os.path.join(work, OLD)) + _count(target)
     try:
         count += sum(not name.endswith(".new") for name in fs.listdir(os.path.join(work, MOVING)))

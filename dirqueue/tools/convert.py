@@ -16,26 +16,35 @@ from typing import Any, NamedTuple
 
 from dirqueue import states
 from dirqueue.disk import fs
-from dirqueue.errors import DirQueueError, Empty, QueueError, QueueNotFound, Unsupported, access_error
+from dirqueue.errors import (
+    DirQueueError,
+    Empty,
+    LeaseLost,
+    QueueError,
+    QueueNotFound,
+    Unsupported,
+    access_error,
+)
+from dirqueue.layouts import describe, layout_class, recognise, signs
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import ACKED, DEAD, DONE, ERROR, ERROR_NEW, NEW, TEMPORARY
 from dirqueue.lease import Lease
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
 from dirqueue.tools import conversion
-from dirqueue.tools.conversion import FROM
+from dirqueue.tools.conversion import FROM, LOCK
 
-#: How long one message may be on its way; after a crash its lease holds the conversion up for so long.
+#: How long one message may be on its way; after a crash its lease delays the conversion for so long.
 LEASE = 60.0
-#: What of an emptied queue may be removed with it.
-FURNITURE = (".ballast", ".purge.lock", "queue.json", FROM, FROM + ".new")
-#: And what a process that died left there: never a message that was accepted.
-LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)|[0-9]{13,34}\.(new|error)|\.clock-.*")
+#: COMPAT: unfinished elements of dirq, and locks.
+_DIRQ_LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)")
 
 
 class Converted(NamedTuple):
     """What a conversion did."""
 
     messages: int
-    #: Where the old directory is kept because something in it is not ours; empty if it is gone.
+    #: Where the old directory is kept because something in it is not dirqueue's; empty if it is gone.
     left: str
 
 
@@ -79,36 +88,65 @@ class _Conversion:
         self.moved = 0
 
     def run(self, wait: float) -> Converted:
+        """Convert the queue, or continue. Only one run at a time: what it moves looks like a leftover to another."""
+        from filelock import FileLock, Timeout
+
+        if not (self._there(self.path) or self._there(self.work)):
+            raise QueueNotFound(f"there is no queue at {self.path!r} to convert", path=self.path)
         try:
-            if not self._there(self.old):
-                source = self._source()
-                if source is None:
-                    return Converted(0, self._sweep())
-                with source:
-                    self._begin(source, wait)
-                    with self._new(self.target_path) as target:
-                        self._leftovers(source, target)
-                        self._drain(source, target, time.monotonic() + wait)
-                fs.rename(self.path, self.old)
-                # CRASH: the path is free until the next rename; the next run does it.
-            if self._there(self.target_path):
-                fs.rename(self.target_path, self.path)
-                fs.sync_directory(os.path.dirname(self.path), -1)
-            left = self._sweep()
-            return Converted(self.moved, left)
+            made = fs.make_directory(self.work)
+            try:
+                with FileLock(os.path.join(self.work, LOCK), timeout=0):
+                    return self._run(wait)
+            except BaseException:
+                if made:
+                    self._withdraw()
+                raise
+        except Timeout:
+            text = f"another process is converting {self.path!r}; nothing was done"
+            raise QueueError(text, path=self.path) from None
         except OSError as error:
             if isinstance(error, DirQueueError):
                 raise
             raise access_error(self.path, "convert", error) from error
 
+    def _run(self, wait: float) -> Converted:
+        if self._there(self.old) and self._began_as() == "auto":
+            raise QueueError(
+                f"{self.old!r} holds what an earlier conversion found and that is not dirqueue's: move it away first",
+                path=self.path,
+            )
+        if not self._there(self.old):
+            source = self._source()
+            if source is None:
+                return Converted(0, self._sweep())
+            with source:
+                self._begin(source, wait)
+                with self._new(self.target_path) as target:
+                    self._leftovers(source, target)
+                    self._drain(source, target, time.monotonic() + wait)
+            fs.rename(self.path, self.old)
+            # CRASH: the path is free until the next rename; the next run does it.
+        if self._there(self.target_path):
+            fs.rename(self.target_path, self.path)
+            fs.sync_directory(os.path.dirname(self.path), -1)
+        left = self._sweep()
+        return Converted(self.moved, left)
+
+    def _withdraw(self) -> None:
+        """Remove the directory of the conversion if it was refused before anything was done in it."""
+        if self._there(self.work) and fs.names_in(self.work, -1) == [LOCK]:
+            fs.discard(os.path.join(self.work, LOCK), -1)
+            fs.remove_directory(self.work, -1)
+
     def _source(self) -> Queue[bytes] | None:
         """Return the old queue; None if the work is done already."""
-        if not self._there(self.path):
-            raise QueueNotFound(f"there is no queue at {self.path!r} to convert", path=self.path)
         began_as = self._began_as()
         # The new queue is made before that is written down, and leaves its place in the last step but one.
         if began_as != "auto" and not self._there(self.target_path):
             return None
+        if began_as == "auto":
+            signs.need_queue(self.path, "converted")
         source = Queue(self.path, create=False, layout=began_as)
         # CRASH: that we die, however often, is no failure of the message that we hold then.
         source.layout.settings = source.settings._replace(max_attempts=0)
@@ -125,7 +163,10 @@ class _Conversion:
             return "auto"
 
     def _begin(self, source: Queue[bytes], wait: float) -> None:
-        """Refuse what cannot be done, before anything is."""
+        """Refuse what is impossible before anything is done, then make the directories."""
+        found = conversion.interrupted(self.path)
+        if found is not None and found.layout != self.layout:
+            raise QueueError(str(found), path=self.path)
         stats = source.stats()
         lacks = _lacks(self.layout)
         for state, count in (("delay", stats.delayed), ("dead", stats.dead), ("done", stats.done)):
@@ -174,7 +215,7 @@ class _Conversion:
                 self._move(lease, target)
 
     def _move(self, lease: Lease[bytes], target: Queue[bytes]) -> None:
-        """Write a copy, take the original away, make the copy the message: at each moment one of them counts."""
+        """Write a copy, remove the original, publish the copy: at each moment one of them counts."""
         copy = os.path.join(self.moving, lease.message.id.replace("/", "-"))
         with lease.message.open() as stream:
             fs.discard(copy, -1)
@@ -182,7 +223,12 @@ class _Conversion:
         fs.chmod(copy, fs.FILE_MODE & ~_umask())
         _flush(copy)
         fs.sync_directory(self.moving, -1)
-        lease.ack()
+        try:
+            lease.ack()
+        except LeaseLost:
+            # RACE: this process was stopped, and another consumer has the message: the copy must not be put as well.
+            fs.discard(copy, -1)
+            return
         target.put_path(copy)
         self.moved += 1
         self.progress()
@@ -206,7 +252,7 @@ class _Conversion:
                 self.moved += 1
 
     def _sweep(self) -> str:
-        """Take over what came into the old directory at the last moment, and remove it if nothing is left."""
+        """Move what came into the old directory at the last moment, and remove it if nothing is left."""
         if self._there(self.old):
             with Queue(self.old, create=False, layout=self._began_as()) as late:
                 if len(late):
@@ -214,8 +260,11 @@ class _Conversion:
                     with self._new(self.path) as target:
                         self._leftovers(late, target)
                         self._drain(late, target, time.monotonic())
-            _remove(self.old)
-        _remove(self.work)
+            _remove_old(self.old, self._began_as())
+        for name in (FROM + ".new", FROM, LOCK):
+            fs.discard(os.path.join(self.work, name), -1)
+        for path in (self.moving, self.work):
+            fs.remove_directory(path, -1)
         return self.work if self._there(self.work) else ""
 
     @staticmethod
@@ -223,18 +272,37 @@ class _Conversion:
         return fs.exists(path, -1)
 
 
-def _remove(path: str) -> None:
-    """Remove a directory of empty directories and of what we put there ourselves."""
-    for entry in list(fs.listing(path, -1)) if fs.exists(path, -1) else ():
+def _remove_old(path: str, layout: str) -> None:
+    """Remove an emptied queue: its directories and what crashes left in it, but nothing that is not dirqueue's."""
+    for entry in list(fs.listing(path, -1)):
         inner = os.path.join(path, entry.name)
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name in ("obsolete", "temporary"):
-                fs.remove_tree(inner, -1)  # dirq-normal: elements half removed or half written
+        if not entry.is_dir(follow_symlinks=False):
+            if entry.name in describe("native").litter or TEMPORARY.fullmatch(entry.name):
+                fs.discard(inner, -1)
             else:
-                _remove(inner)
-        elif entry.name in FURNITURE or LITTER.fullmatch(entry.name):
-            fs.discard(inner, -1)
+                _remove_litter(path, entry.name)
+        elif entry.name in describe(layout).nests and layout == "dirq-normal":
+            fs.remove_tree(inner, -1)  # elements half removed or half written
+        elif layout in recognise(entry.name, lambda: True) or entry.name in (DEAD, DONE):
+            _remove_emptied(inner)
     fs.remove_directory(path, -1)
+
+
+def _remove_emptied(path: str) -> None:
+    """Remove a directory of messages with what crashes left in it."""
+    for entry in list(fs.listing(path, -1)):
+        if entry.is_dir(follow_symlinks=False):
+            _remove_emptied(os.path.join(path, entry.name))
+        else:
+            _remove_litter(path, entry.name)
+    fs.remove_directory(path, -1)
+
+
+def _remove_litter(path: str, name: str) -> None:
+    """Remove a file that a process left when it died: never a message that was accepted."""
+    parsed = names.parse(name)
+    if _DIRQ_LITTER.fullmatch(name) or (parsed and parsed.kind in (NEW, ERROR, ERROR_NEW, ACKED)):
+        fs.discard(os.path.join(path, name), -1)
 
 
 def _flush(path: str) -> None:
@@ -246,7 +314,7 @@ def _flush(path: str) -> None:
 
 
 def _holds(target: Queue[bytes], copy: os.stat_result) -> bool:
-    """Whether a message of the queue is the same file."""
+    """Return whether a message of the queue is the same file."""
     if copy.st_nlink == 1:
         return False
     for message in target.peek():
@@ -257,8 +325,6 @@ def _holds(target: Queue[bytes], copy: os.stat_result) -> bool:
 
 
 def _lacks(layout: str) -> dict[str, str]:
-    from dirqueue.layouts import layout_class
-
     lacks: dict[str, str] = layout_class(layout).lacks
     return lacks
 

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from dirqueue import states
+from dirqueue.disk import fs
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
-from dirqueue.sample import LIMIT, Sample, take
-from dirqueue.stats import Stats
+from dirqueue.stats import LIMIT, Sample, Stats, take_sample
 from dirqueue.tools import discover
 from dirqueue.tools.activity import Activity, watch
 
@@ -173,13 +173,11 @@ class Monitor:
         at = datetime.now(UTC)
         layout = ""
         try:
-            queue = self._queues.get(path)
-            if queue is None:
-                queue = self._queues[path] = Queue(path, create=False)
+            queue = self._open(path)
             layout = queue.layout.name
             reported = self._reported(path, queue)
             before = time.monotonic()
-            sample = take(queue.layout, limit)
+            sample = take_sample(queue.layout, limit)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others are read
             self._seen.pop(path, None)
             text = str(error) or type(error).__name__
@@ -188,6 +186,18 @@ class Monitor:
         return Reading(
             self._names[path], path, layout, at, sample.stats, sample.sampled, reported or compared
         )
+
+    def _open(self, path: str) -> Queue[bytes]:
+        """Return the queue that is at the path now: another one may have been put there since the last reading."""
+        queue = self._queues.get(path)
+        if queue is not None and not _is_at(queue, path):
+            self._queues.pop(path).close()
+            self._seen.pop(path, None)
+            self._unwatch(path)
+            queue = None
+        if queue is None:
+            queue = self._queues[path] = Queue(path, create=False)
+        return queue
 
     def _compare(self, path: str, sample: Sample, at: float) -> Rates:
         last = self._seen.pop(path, None)
@@ -210,6 +220,15 @@ class Monitor:
             len(last.live - now.live - buried) / seconds,
             (len(now.failed - last.failed) + len(buried)) / seconds,
         )
+
+
+def _is_at(queue: Queue[bytes], path: str) -> bool:
+    """Return whether the open directory is the one at the path."""
+    fd = queue.layout.directory.fd
+    if fd < 0:
+        return False
+    opened, found = fs.fstat(fd), fs.stat(path)
+    return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
 
 
 def _failed(entry: Entry) -> bool:

@@ -1,6 +1,6 @@
 """How old the messages of a queue are: a histogram whose bounds double, after Postfix's qshape.
 
-Layer: conveniences.  Touches: nothing. One pass over the names.
+Layer: tools.  Touches: nothing. One pass over the names.
 """
 
 from __future__ import annotations

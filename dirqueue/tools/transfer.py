@@ -1,6 +1,6 @@
 """Moving messages from one queue to another.
 
-Layer: conveniences.  Touches: the exact names of messages that nobody holds, in both queues.
+Layer: tools.  Touches: the exact names of messages that nobody holds, in both queues.
 Invariant: between two native queues of one filesystem a move is one rename: the message is in one or the other,
 never in both or none. Otherwise it is claimed, put and acknowledged: a crash in between leaves it in both.
 """
@@ -57,9 +57,9 @@ def move(
     Args:
         source: Where they are.
         target: Where they go; what it was created with decides about priorities and sizes.
-        ids: These only; MessageNotFound for the first that is not there.
-        state: ready, delayed (keeps its delay and its attempts) or dead (becomes ready, its attempts forgotten).
-        limit: At most so many, the oldest first.
+        ids: Only these; MessageNotFound for the first that is missing.
+        state: ready, delayed (keeps its delay and its attempts) or dead (becomes ready, with no attempts counted).
+        limit: The most messages to move, the oldest first.
         progress: Called once per message.
     """
     states.check(state, MOVABLE)
@@ -73,7 +73,7 @@ def move(
         try:
             return Moved(_rename_all(source, target, chosen, progress or _nothing), atomic=True)
         except OSError as error:
-            if error.errno != errno.EXDEV:  # the first rename tells, before anything was moved
+            if error.errno != errno.EXDEV:  # raised by the first rename, before anything was moved
                 raise
     if ids is not None or state == "delayed":
         raise Unsupported(
@@ -152,7 +152,7 @@ def _check_fits(source: Queue[Any], target: Queue[Any], entry: Entry) -> None:
 
 
 def _rename(source: Queue[Any], target: Queue[Any], entry: Entry) -> str | None:
-    """Move one message by its exact name; None if somebody was faster."""
+    """Move one message by its exact name; return None if another process was faster."""
     directory = target.layout.directory
     here = os.path.join(os.path.abspath(source.path), entry.place)
     tail = "" if entry.state == "dead" else entry.place.rpartition("/")[2][len(entry.id) :]
@@ -178,7 +178,7 @@ def _rename(source: Queue[Any], target: Queue[Any], entry: Entry) -> str | None:
 
 
 def _move_note(here: str, entry: Entry, dir_fd: int, id: str | None) -> None:
-    """Let the reason of the last failure go along; that of a message that starts anew goes away."""
+    """Move the note of the last failure too, or remove it if the message becomes ready."""
     note = os.path.join(os.path.dirname(here), f"{entry.id}.{names.ERROR}")
     try:
         if id is None:

@@ -19,7 +19,7 @@ from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, SettingsE
 from dirqueue.layouts.base import Claim
 from dirqueue.message import Message
 from dirqueue.queue import Queue
-from dirqueue.sample import LIMIT, take
+from dirqueue.stats import LIMIT, take_sample
 from dirqueue.tools.monitor import Monitor, Reading
 
 #: Pages that ask within so many seconds share one look at the queues.
@@ -73,7 +73,7 @@ class Api:
         """Return the oldest messages in a state, of those that a bounded look sees."""
         states.check(state)
         queue = self._queue(key)
-        sample = take(queue.layout, LIMIT)
+        sample = take_sample(queue.layout, LIMIT)
         entries = sorted(
             (e for e in sample.entries if e.state == state), key=lambda e: (e.priority or 0, e.put)
         )

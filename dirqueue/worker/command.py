@@ -30,7 +30,7 @@ from dirqueue.worker.outcome import signal_name
 TEMPORARY_FAILURE, BAD_DATA = 75, 65
 #: Characters of a failed program's output that are kept.
 TAIL = 2000
-#: How often a waiting handler looks whether it was cancelled, and how long a program has to end when asked to.
+#: How often the handler checks whether it was cancelled, and how long a program has to end after SIGTERM.
 LOOK_SECONDS = 0.1
 END_SECONDS = 1.0
 #: prctl(2): the signal to get when the parent dies.
@@ -42,7 +42,7 @@ class Command:
     """A handler that runs a program for each message.
 
     In its arguments `{}` stands for the body, `{path}` for a temporary file that holds it, `{id}` for the id. Without
-    `{}` and `{path}` the body is the program's standard input. The environment says DIRQUEUE_ID, DIRQUEUE_ATTEMPTS.
+    `{}` and `{path}` the body is the program's standard input. The environment has DIRQUEUE_ID and DIRQUEUE_ATTEMPTS.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -50,7 +50,9 @@ class Command:
             raise SettingsError("there is no command to run: give it after --")
         program = arguments[0]
         if BODY in program or PATH in program:
-            raise SettingsError(f"{program!r} cannot be the program: a message must not choose what is run")
+            raise SettingsError(
+                f"{program!r} is not allowed as the program: a message must not choose what is run"
+            )
         if shutil.which(program) is None:
             raise SettingsError(f"there is no program {program!r} that could be run: check the name and PATH")
         self._arguments = list(arguments)
@@ -59,7 +61,7 @@ class Command:
         self._wants_stdin = not self._wants_path and not any(BODY in word for word in arguments)
 
     def __call__(self, message: Message[Any]) -> None:
-        """Delivery the program; return if it succeeded, else raise what is to become of the message."""
+        """Run the program. Return if it succeeded, else raise Reject or Retry."""
         path = ""
         try:
             if self._wants_path:
@@ -67,11 +69,11 @@ class Command:
                 path = os.path.join(tempfile.gettempdir(), where)
                 with message.open() as body:
                     fs.copy_out(body, path)
-            status, said = self._run(message, self._filled(message, path))
+            status, output = self._run(message, self._filled(message, path))
         finally:
             if path:
                 fs.remove_path(path)
-        _judge(status, said)
+        _judge(status, output)
 
     def _filled(self, message: Message[Any], path: str) -> list[str]:
         words = []
@@ -110,8 +112,8 @@ class Command:
             if not isinstance(stdin, int):
                 stdin.close()
         try:
-            said = _listen(process)
-            return process.wait(), said
+            output = _listen(process)
+            return process.wait(), output
         finally:
             _end(process)
 
@@ -143,7 +145,7 @@ def _text(message: Message[Any]) -> str:
 
 
 def _listen(process: subprocess.Popen[bytes]) -> str:
-    """Pass on what the program says until it ends; return the last of it."""
+    """Pass on the output of the program until it ends. Return the last of it."""
     kept = b""
     with selectors.DefaultSelector() as selector:
         for stream, ours in ((process.stdout, 1), (process.stderr, 2)):
@@ -184,11 +186,11 @@ def _pass_on(fd: int, data: bytes) -> None:
         while data:
             data = data[fs.write(fd, data) :]
     except OSError:
-        pass  # nobody listens to us; the work matters more
+        pass  # our own output is closed; the work matters more
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, and what it started: politely, then for sure."""
+    """End a program that still runs, and what it started: by SIGTERM, then by SIGKILL."""
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()
@@ -205,11 +207,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def _judge(status: int, said: str) -> None:
+def _judge(status: int, output: str) -> None:
     if status == 0:
         return
     how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
-    error = f"{how}: {said}" if said else how
+    error = f"{how}: {output}" if output else how
     if status == BAD_DATA:
         raise Reject(error)
     raise Retry(error=error)

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dirqueue.errors import SettingsError
 from dirqueue.worker.outcome import check_handler
@@ -19,7 +19,6 @@ logger = logging.getLogger("dirqueue.worker")
 #: Every event there is, and how loudly it is logged.
 LEVELS = {
     "started": logging.INFO,
-    "put": logging.DEBUG,
     "leased": logging.DEBUG,
     "acked": logging.INFO,
     "retried": logging.WARNING,
@@ -29,7 +28,6 @@ LEVELS = {
     "died": logging.WARNING,
     "stuck": logging.ERROR,
     "error": logging.ERROR,
-    "status": logging.INFO,
     "stopping": logging.INFO,
     "stopped": logging.INFO,
 }
@@ -47,16 +45,16 @@ class Event(NamedTuple):
     pid: int | None = None
 
     def line(self) -> str:
-        """Return it as `event=acked queue=... id=...`; fields that say nothing are left out."""
-        told: dict[str, object] = {"event": self.name}
+        """Return it as `event=acked queue=... id=...`, without the fields that are empty."""
+        fields: dict[str, object] = {"event": self.name}
         for field, value in zip(self._fields[1:], self[1:], strict=True):
             if value not in ("", None) and not (field == "attempts" and not value):
-                told[field] = round(value, 3) if isinstance(value, float) else value
-        return key_values(told)
+                fields[field] = round(value, 3) if isinstance(value, float) else value
+        return key_values(fields)
 
 
 class Counts(NamedTuple):
-    """How many deliveries ended how."""
+    """The number of deliveries that ended in each way."""
 
     acked: int = 0
     retried: int = 0
@@ -69,7 +67,7 @@ Hook = Callable[[Event], object]
 
 
 class Events:
-    """Where a worker says what happens."""
+    """Counts and logs what happens, and calls the hooks."""
 
     def __init__(self, hooks: Mapping[str, Hook] | None) -> None:
         self._hooks = dict(hooks or {})
@@ -81,7 +79,7 @@ class Events:
         self._lock = threading.Lock()
 
     def emit(self, event: Event) -> None:
-        """Count it, log it, tell the hook; a hook that raises is logged and changes nothing."""
+        """Count it, log it and call its hook; a hook that raises is logged and changes nothing."""
         with self._lock:
             self._counts[event.name] += 1
         level = LEVELS[event.name]
@@ -95,40 +93,14 @@ class Events:
                 logger.exception("event=error error=%s", quote(f"the hook for {event.name} raised"))
 
     def counts(self) -> Counts:
-        """Return how the deliveries ended so far."""
+        """Return the number of deliveries that ended in each way so far."""
         with self._lock:
             return Counts(*(self._counts[name] for name in Counts._fields))
 
-    def watch_puts(self, queue: Any) -> Callable[[], None]:
-        """Emit `put` for what is put through this very queue object; return what undoes it."""
-        if "put" not in self._hooks or not callable(getattr(queue, "put", None)):
-            return lambda: None
 
-        def observed(verb: str) -> Callable[..., Any]:
-            put = getattr(queue, verb)
-
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                told = put(*args, **kwargs)
-                for id in [told] if isinstance(told, str) else told:
-                    self.emit(Event("put", getattr(queue, "path", ""), id))
-                return told
-
-            return wrapper
-
-        verbs = [verb for verb in ("put", "put_many", "put_path") if hasattr(queue, verb)]
-        for verb in verbs:
-            setattr(queue, verb, observed(verb))
-
-        def undo() -> None:
-            for verb in verbs:
-                vars(queue).pop(verb, None)
-
-        return undo
-
-
-def key_values(told: Mapping[str, object]) -> str:
+def key_values(fields: Mapping[str, object]) -> str:
     """Return `key=value key="two words"`: one line, whatever is in the values."""
-    return " ".join(f"{key}={quote(value)}" for key, value in told.items())
+    return " ".join(f"{key}={quote(value)}" for key, value in fields.items())
 
 
 def quote(value: object) -> str:

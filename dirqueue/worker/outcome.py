@@ -1,4 +1,4 @@
-"""What became of one delivery: the handler's return or exception, as a verb of the lease.
+"""How one delivery ended: the handler's return or exception, as a verb of the lease.
 
 Layer: conveniences.  Pure values: they cross the socket between a worker and its child processes.
 """
@@ -10,50 +10,28 @@ import inspect
 import signal
 from collections.abc import Callable
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, NamedTuple
+from typing import Any
 
 from dirqueue.disk.identity import PROCESS
-from dirqueue.errors import Reject, Release, Retry, SettingsError
-from dirqueue.lease import describe
+from dirqueue.errors import SettingsError
+from dirqueue.lease import Outcome, verb_for
 from dirqueue.worker.forkserver import leave
-
-ACK, RETRY, RELEASE, REJECT = "ack", "retry", "release", "reject"
 
 
 class Cancelled(BaseException):
     """Raised inside a running handler: its lease was lost, its time is over, or the worker must go now.
 
-    Not an Exception, so that a handler's `except Exception` lets it pass. Whoever swallows it gains nothing: the
-    message is not committed.
+    Not an Exception, so that a handler's `except Exception` lets it pass. A handler that swallows it gains nothing:
+    the message is not committed.
     """
 
 
-class Outcome(NamedTuple):
-    """How to end the lease."""
-
-    verb: str = ACK
-    delay: float | None = None
-    error: str | None = None
-
-
 def signal_name(number: int) -> str:
-    """Return a signal as people call it."""
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def outcome_of(error: BaseException) -> Outcome:
-    """Return what an exception out of a handler asks for."""
-    if isinstance(error, Retry):
-        return Outcome(RETRY, error.delay, error.error)
-    if isinstance(error, Reject):
-        return Outcome(REJECT, None, str(error.reason))
-    if isinstance(error, Release):
-        return Outcome(RELEASE)
-    # sys.exit() too: given back uncounted, such a message would come again at once and for ever.
-    return Outcome(RETRY, None, describe(error))
 
 
 def check_handler(handler: object, name: str = "handler") -> None:
@@ -111,7 +89,7 @@ def call(handler: Callable[[Any], object], message: Any) -> Outcome:
         failure = error
     if PROCESS.generation != generation:
         leave(functools.partial(_raise, failure))
-    return Outcome() if failure is None else outcome_of(failure)
+    return Outcome() if failure is None else verb_for(failure)
 
 
 def _raise(error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""Running a handler in a child process: it may crash, hang or hold the GIL, and the lease is kept all the same.
+"""Running a handler in a child process: it may crash, hang or hold the GIL, and the lease is still renewed.
 
 Layer: conveniences.  Touches: nothing; the body is read by the worker and sent, or its open file is.
 The worker claims, renews and commits; the child only runs the handler. So a child can be killed at any moment, and
@@ -21,10 +21,11 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
 from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.errors import MessageNotFound
+from dirqueue.lease import Outcome
 from dirqueue.message import Entry, Failure, Message
 from dirqueue.worker.events import Event
 from dirqueue.worker.forkserver import ForkServer
-from dirqueue.worker.outcome import RETRY, Cancelled, Outcome, call, signal_name
+from dirqueue.worker.outcome import Cancelled, call, signal_name
 from dirqueue.worker.watchdog import Delivery
 
 _LENGTH = struct.Struct("!Q")
@@ -34,7 +35,7 @@ LONGEST_PAUSE = 30.0
 
 
 class Parcel(NamedTuple):
-    """What a child gets to know of a message."""
+    """What is sent to a child about a message."""
 
     entry: Entry
     codec: int | Codec[Any]
@@ -65,7 +66,7 @@ class InProcess:
         self._lock = threading.Lock()
 
     def prepare(self) -> bool:
-        """Have a living child before anything is claimed for it; False if the worker stops meanwhile."""
+        """Start a child if there is none, before a claim. Return False if the worker stops meanwhile."""
         if self._socket is not None:
             return True
         if self._deaths and self._wait(min(FIRST_PAUSE * 2.0 ** (self._deaths - 1), LONGEST_PAUSE)):
@@ -81,7 +82,7 @@ class InProcess:
         with self._lock:
             self._running = delivery
         try:
-            told = self._talk(child, delivery)
+            answer = self._talk(child, delivery)
         finally:
             with self._lock:
                 self._running = None
@@ -89,14 +90,14 @@ class InProcess:
             # RACE: a kill may be on its way to this child; the next message gets another one.
             self._forget()
             raise Cancelled
-        if not told:
+        if not answer:
             return self._died(delivery)
         self._deaths = 0
-        outcome: Outcome = pickle.loads(told)  # noqa: S301 - from our own child, over a private socket
+        outcome: Outcome = pickle.loads(answer)  # noqa: S301 - from our own child, over a private socket
         return outcome
 
     def _talk(self, child: socket.socket, delivery: Delivery) -> bytes:
-        """Return the child's answer; nothing if it died."""
+        """Return the child's answer, empty if it died."""
         try:
             self._ask(child, delivery)
             return _receive(child)[0]
@@ -131,14 +132,15 @@ class InProcess:
         self._deaths += 1
         text = f"worker process {pid} {how_it_ended(status)} while it handled the message"
         self._emit(Event("died", delivery.lease.path, delivery.id, delivery.attempts, error=text, pid=pid))
-        return Outcome(RETRY, None, text)
+        return Outcome("retry", None, text)
 
     def cancel(self, delivery: Delivery) -> bool:
-        """Kill the child if it is still at this delivery: nothing less stops any handler."""
+        """Kill the child if it is at this delivery: nothing less stops any handler. Return False if it is not."""
         with self._lock:
-            if self._running is delivery:
-                self._forkserver.kill(self.pid)
-        return True
+            if self._running is not delivery:
+                return False
+            self._forkserver.kill(self.pid)
+            return True
 
     def close(self) -> None:
         """Let the child go: it ends when its socket closes."""
@@ -160,15 +162,15 @@ def how_it_ended(status: int | None) -> str:
 
 
 def serve(handler: Callable[[Any], object], codecs: list[Codec[Any]], worker: socket.socket) -> None:
-    """Be a child: handle what comes until the socket closes."""
+    """Run in a child: handle what comes until the socket closes."""
     while True:
         try:
-            told, fd = _receive(worker)
+            data, fd = _receive(worker)
         except OSError:
             return
-        if not told:
+        if not data:
             return
-        parcel: Parcel = pickle.loads(told)  # noqa: S301 - from the worker that started us
+        parcel: Parcel = pickle.loads(data)  # noqa: S301 - from the worker that started us
         codec = codecs[parcel.codec] if isinstance(parcel.codec, int) else parcel.codec
         with _Sent(parcel, fd) as source:
             outcome = call(handler, Message(parcel.entry, source, codec, parcel.data))
@@ -219,7 +221,8 @@ class _Sent:
 
 def _held(entry: Entry) -> MessageNotFound:
     return MessageNotFound(
-        f"cannot change {entry.id}: it is leased, and only an unclaimed message can be", message_id=entry.id
+        f"cannot change {entry.id}: it is leased, and only an unclaimed message can be changed",
+        message_id=entry.id,
     )
 
 

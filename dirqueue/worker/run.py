@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dirqueue.codecs import Codec
-from dirqueue.lease import Lease
+from dirqueue.lease import Lease, Outcome
 from dirqueue.worker.events import Event, Events, key_values
 from dirqueue.worker.forkserver import ForkServer
-from dirqueue.worker.outcome import RELEASE, Outcome
 from dirqueue.worker.processes import InProcess, serve
 from dirqueue.worker.slot import SHORT_PAUSE, Call, Slot, settle
 from dirqueue.worker.systemd import Notifier
@@ -44,7 +43,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker was told; see Worker."""
+    """The arguments of a Worker."""
 
     source: Source
     handler: Callable[[Any], object]
@@ -106,7 +105,7 @@ class Run:
             "longest_id": runs[0].id if runs else None,
         }
 
-    # --- what slots call -----------------------------------------------------------------------------------
+    # --- called by slots -----------------------------------------------------------------------------------
 
     @property
     def stopping(self) -> bool:
@@ -114,7 +113,7 @@ class Run:
         return self._stop.is_set()
 
     def reserve(self) -> bool:
-        """Take one from the limit; False when it is used up."""
+        """Take one from the limit. Return False when it is used up."""
         with self._lock:
             if self._left is not None:
                 if self._left == 0:
@@ -123,17 +122,17 @@ class Run:
             return True
 
     def give_back(self) -> None:
-        """Nothing was claimed after all."""
+        """Return what was reserved: nothing was claimed."""
         with self._lock:
             if self._left is not None:
                 self._left += 1
 
     def worked(self) -> None:
-        """A message was handled."""
+        """Note that a message was handled just now."""
         self._last_work = time.monotonic()
 
     def goes_on(self, looked: float) -> bool:
-        """Whether a slot that looked then and found nothing looks again.
+        """Return whether a slot that looked at that time, and found nothing, looks again.
 
         A slot ends only after a look of its own found nothing, so what its own handler put is never left behind.
         """
@@ -146,11 +145,11 @@ class Run:
             return not self._finished
 
     def pause(self, seconds: float) -> bool:
-        """Sleep; True if the worker was stopped meanwhile."""
+        """Sleep. Return True if the worker was stopped meanwhile."""
         return self._stop.wait(seconds)
 
     def fail(self, error: Exception) -> None:
-        """A slot cannot go on: stop the others, and let run() raise it."""
+        """Stop the other slots because one cannot go on, and let run() raise the error."""
         with self._lock:
             self.error = self.error or error
         self.stop()
@@ -165,7 +164,7 @@ class Run:
     # --- running -------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until stopped, empty or done with so many."""
+        """Work until stopped, until empty, or until the limit is reached."""
         forkserver = None
         try:
             plan = self.plan
@@ -186,20 +185,18 @@ class Run:
             self._wake.close()
 
     def _work(self, forkserver: ForkServer | None) -> None:
-        unwatch = self._events.watch_puts(self.plan.source)
         restore = self._install_signals()
         try:
             self.emit(Event("started", self.plan.name, pid=os.getpid()))
             self.watchdog.start()
             for slot in self._slots:
                 slot.thread.start()
-            self._notifier.tell("READY=1", f"STATUS={status_line(self.status())}")
+            self._notifier.send("READY=1", f"STATUS={status_line(self.status())}")
             self._wait(forkserver)
             self.emit(Event("stopped", self.plan.name, pid=os.getpid()))
         finally:
             self._stop.set()
             restore()
-            unwatch()
             self.watchdog.close()
 
     def _wait(self, forkserver: ForkServer | None) -> None:
@@ -218,20 +215,20 @@ class Run:
             if self._stop.is_set() and deadline == math.inf:
                 deadline = now + self.plan.drain
                 self.emit(Event("stopping", self.plan.name, pid=os.getpid()))
-                self._notifier.tell("STOPPING=1")
+                self._notifier.send("STOPPING=1")
             if now >= deadline or self._stop_signals > 1:
                 self._release_all()
                 return
             every = self._notifier.every or TICK
             if now >= alive_at and self.watchdog.alive:
                 alive_at = now + every
-                self._notifier.tell("WATCHDOG=1", f"STATUS={status_line(self.status())}")
+                self._notifier.send("WATCHDOG=1", f"STATUS={status_line(self.status())}")
             pause = max(0.0, min(TICK, every, deadline - now))
             if select.select([self._woken], [], [], pause)[0]:
                 self._woken.recv(4096)
 
     def _release_all(self) -> None:
-        """Stop every running handler and give its message back; those that do not let go lose it anyway."""
+        """Stop every running handler and give its message back, even if the handler does not stop."""
         deadline = time.monotonic() + LET_GO
         while not all(slot.ended for slot in self._slots) and time.monotonic() < deadline:
             for delivery in self.watchdog.running():
@@ -239,49 +236,49 @@ class Run:
             select.select([self._woken], [], [], SHORT_PAUSE)
         for delivery in self.watchdog.running():
             delivery.cancel(STOP)
-            settle(delivery, Outcome(RELEASE), self.plan.time_limit, self.emit)
+            settle(delivery, Outcome("release"), self.plan.time_limit, self.emit)
 
     def _give_up(self, delivery: Delivery) -> None:
-        """A handler did not stop at its time limit: take the message from it, so that others may try."""
+        """Take the message from a handler that did not stop at its time limit, so that others may try."""
         self.emit(delivery.event("stuck", "the handler cannot be stopped; use processes"))
-        settle(delivery, Outcome(RELEASE), self.plan.time_limit, self.emit)
+        settle(delivery, Outcome("release"), self.plan.time_limit, self.emit)
 
     # --- signals -------------------------------------------------------------------------------------------
 
     def _install_signals(self) -> Callable[[], None]:
-        """Take over the signals if we may; return what gives them back."""
+        """Handle the signals if we may. Return a function that restores the handlers of before."""
         if not self.plan.signals or threading.current_thread() is not threading.main_thread():
             return lambda: None
         before = {
-            number: signal.signal(number, taker)
-            for number, taker in (
-                (signal.SIGTERM, self._take_stop),
-                (signal.SIGINT, self._take_stop),
-                (signal.SIGUSR1, self._take_status),
+            number: signal.signal(number, handler)
+            for number, handler in (
+                (signal.SIGTERM, self._on_stop),
+                (signal.SIGINT, self._on_stop),
+                (signal.SIGUSR1, self._on_status),
             )
         }
 
         def restore() -> None:
-            for number, taker in before.items():
-                signal.signal(number, taker)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
         return restore
 
-    # A signal may come while this thread holds any lock: the takers only leave a mark and knock.
+    # A signal may come while this thread holds any lock: these only leave a mark and wake the waiting thread.
 
-    def _take_stop(self, _number: int, _frame: object) -> None:
+    def _on_stop(self, _number: int, _frame: object) -> None:
         self._stop_signals += 1
         self.wake()
 
-    def _take_status(self, _number: int, _frame: object) -> None:
+    def _on_status(self, _number: int, _frame: object) -> None:
         self._status_asked = True
         self.wake()
 
 
 def status_line(status: dict[str, Any]) -> str:
     """Return a status as one line of key=value."""
-    told = {key: value for key, value in status.items() if value is not None}
-    return key_values({"event": "status", **told})
+    known = {key: value for key, value in status.items() if value is not None}
+    return key_values({"event": "status", **known})
 
 
 def _codecs_of(source: Any) -> list[Codec[Any]]:

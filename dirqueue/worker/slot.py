@@ -1,8 +1,8 @@
 """One slot of a worker: claim, run, commit, again.
 
 Layer: conveniences.
-Invariant: every claim ends in exactly one of acked, retried, dead, released, lost, or in an `error` event that says
-why it could not, and then the lease runs out.
+Invariant: every claim ends in exactly one of acked, retried, dead, released, lost, or in an `error` event with the
+reason, and then the lease runs out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dirqueue.errors import DirQueueError, Empty, LeaseLost, SettingsError, Unsupported
-from dirqueue.lease import Lease
+from dirqueue.lease import Lease, Outcome
 from dirqueue.worker.events import Event
-from dirqueue.worker.outcome import ACK, REJECT, RELEASE, RETRY, Cancelled, Outcome
-from dirqueue.worker.watchdog import LIMIT, LOST, STOP, Delivery
+from dirqueue.worker.outcome import Cancelled
+from dirqueue.worker.watchdog import LIMIT, STOP, Delivery
 
 if TYPE_CHECKING:
     from dirqueue.worker.run import Run
@@ -68,7 +68,7 @@ class Slot:
             run.wake()
 
     def _turn(self) -> bool:
-        """Handle one message, or find that there is none; whether to go on."""
+        """Handle one message, or find that there is none. Return whether to go on."""
         run = self._run
         if run.stopping or not run.reserve():
             return False
@@ -93,7 +93,7 @@ class Slot:
         return True
 
     def _trouble(self, error: Exception) -> bool:
-        """Wait and try again, but not for ever."""
+        """Wait before the next try, or raise the error when there were too many."""
         self._failures += 1
         if self._failures >= TRIES or isinstance(error, SettingsError):
             raise error
@@ -107,15 +107,15 @@ class Slot:
         run.emit(delivery.event("leased"))
         if run.stopping:
             # RACE: stopped while we were claiming, perhaps what another slot has just released.
-            settle(delivery, Outcome(RELEASE), None, run.emit)
+            settle(delivery, Outcome("release"), None, run.emit)
             return
         run.watchdog.add(delivery)
         try:
             outcome = self.call.run(delivery)
         except Cancelled:
-            outcome = Outcome(RELEASE)
+            outcome = Outcome("release")
         except Exception as error:  # noqa: BLE001 - the body cannot be read or sent: a failure of this message
-            outcome = Outcome(RETRY, None, f"{type(error).__name__}: {error}")
+            outcome = Outcome("retry", None, f"{type(error).__name__}: {error}")
         finally:
             # RACE: from here on the watchdog starts nothing new for it; what it has begun, the lease's lock orders.
             run.watchdog.remove(delivery)
@@ -125,44 +125,34 @@ class Slot:
 def settle(delivery: Delivery, outcome: Outcome, limit: float | None, emit: Callable[[Event], None]) -> None:
     """End the lease as the outcome says, unless the delivery was cancelled; then as the reason says."""
     if delivery.cancelled == LIMIT:
-        outcome = Outcome(RETRY, None, f"time limit of {limit:g} s exceeded")
+        outcome = Outcome("retry", None, f"time limit of {limit:g} s exceeded")
     elif delivery.cancelled == STOP:
-        outcome = Outcome(RELEASE)
+        outcome = Outcome("release")
     error = outcome.error
-    if delivery.cancelled != LOST and not delivery.lease.ended:
+    if not delivery.lease.ended:  # a lease that was lost has ended too
         error = _commit(delivery.lease, outcome) or error
     if not delivery.report():
         return
-    how = delivery.lease.ended or ("lost" if delivery.cancelled == LOST else "error")
+    how = delivery.lease.ended or "error"
     emit(delivery.event(how, None if how in ("acked", "released") else error))
 
 
 def _commit(lease: Lease[Any], outcome: Outcome) -> str | None:
-    """Use the verb, again if the disk refuses; return what is wrong if it stays so."""
+    """Use the verb, again if the disk refuses. Return the error if it keeps refusing."""
+    reason = ""
     for attempt in range(COMMITS):
         try:
-            _verb(lease, outcome)
+            outcome.end(lease)
             return None
         except LeaseLost as error:
             return str(error)
         except Unsupported as error:
-            if outcome.verb == RELEASE:
+            if outcome.verb == "release":
                 return str(error)
-            outcome = Outcome(RELEASE)  # a layout that cannot count or bury: all it can do is give it back
+            outcome = Outcome("release")  # a layout that cannot count or bury: all it can do is give it back
         except SettingsError as error:
-            outcome = Outcome(RETRY, None, f"{outcome.error or 'failed'} ({error})")
+            outcome = Outcome("retry", None, f"{outcome.error or 'failed'} ({error})")
         except (DirQueueError, OSError) as error:
-            told = str(error)
+            reason = str(error)
             time.sleep(COMMIT_PAUSE * 2.0**attempt)
-    return f"could not {outcome.verb}: {told}; the lease runs out and the message comes again"
-
-
-def _verb(lease: Lease[Any], outcome: Outcome) -> None:
-    if outcome.verb == ACK:
-        lease.ack()
-    elif outcome.verb == RETRY:
-        lease.retry(outcome.delay, outcome.error)
-    elif outcome.verb == REJECT:
-        lease.reject(outcome.error or "rejected by the handler")
-    else:
-        lease.release()
+    return f"could not {outcome.verb}: {reason}; the lease runs out and the message comes again"

@@ -1,4 +1,4 @@
-"""Telling systemd: ready, alive, stopping; only when the environment asks for it.
+"""Notifying systemd that the worker is ready, alive or stopping; only when the environment asks for it.
 
 Layer: conveniences.  The protocol is one datagram to the socket in NOTIFY_SOCKET.
 """
@@ -12,7 +12,7 @@ MICROS = 1_000_000
 
 
 class Notifier:
-    """Says where we are to a service manager, or nothing if there is none."""
+    """Sends the state of the worker to the service manager, if there is one."""
 
     def __init__(self) -> None:
         address = os.environ.get("NOTIFY_SOCKET", "")
@@ -30,7 +30,7 @@ class Notifier:
             return None
         return micros / MICROS / 2 if micros > 0 else None
 
-    def tell(self, *lines: str) -> None:
+    def send(self, *lines: str) -> None:
         """Send lines such as READY=1. A manager that does not listen is no reason to stop working."""
         if not self._address:
             return

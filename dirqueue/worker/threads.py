@@ -3,7 +3,8 @@
 Layer: conveniences.
 Invariant: Cancelled is raised in the code of the handler, or by a put, get or wait that has not begun; never inside
 another call of this library, where it could leave a lock taken.
-Limit: Python delivers the exception between two bytecodes; a handler inside one long C call gets it afterwards.
+Limit: Python delivers the exception between two bytecodes; a handler inside one long C call, or inside one long call
+of this library, gets it afterwards.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dirqueue.lease import Outcome
 from dirqueue.waiting import INTERRUPTS
-from dirqueue.worker.outcome import Cancelled, Outcome, call
+from dirqueue.worker.outcome import Cancelled, call
 from dirqueue.worker.watchdog import Delivery
 
 
@@ -50,15 +52,15 @@ class InThread:
             raise
 
     def cancel(self, delivery: Delivery) -> bool:
-        """Raise Cancelled in the handler if it is still at this delivery.
+        """Raise Cancelled in the handler if it is at this delivery.
 
-        Return False if the thread is inside the library: then its next put, get or wait raises it, and whoever
-        calls should try again soon, for a handler that uses none of these any more.
+        Return False if the handler was not reached, to be tried again: it has not begun yet, or the thread is inside
+        the library. Then its next put, get or wait raises Cancelled too.
         """
         with self._one_at_a_time:
             self._cancelling = True
             try:
-                return self._running is not delivery or self._sent or self._strike()
+                return self._running is delivery and (self._sent or self._strike())
             finally:
                 self._cancelling = False
 

@@ -90,7 +90,7 @@ class Delivery:
 
 
 def pause(seconds: float) -> float:
-    """Return how often to renew a lease of so many seconds: at a third of it, less a random part."""
+    """Return how often to renew a lease that was taken for `seconds`: at a third of it, less a random part."""
     return seconds * RENEW_AT * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
 
 
@@ -103,7 +103,9 @@ class Watchdog:
         self._deliveries: set[Delivery] = set()
         # Of its own: hooks are called from it, and those of one worker must not delay the leases of others.
         self._renewer = Renewer()
-        self._changed = threading.Condition()
+        # Reentrant: a signal handler may come here while the code that it interrupted is here.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._wakes = 0.0
         self._closed = False
         self._thread = threading.Thread(target=self._loop, name="dirqueue-watchdog", daemon=True)
@@ -114,7 +116,7 @@ class Watchdog:
 
     def close(self) -> None:
         """End; leases that are still held run out in their time."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify()
         for delivery in self.running():
@@ -128,7 +130,7 @@ class Watchdog:
 
     def add(self, delivery: Delivery) -> None:
         """Look after a delivery from now on."""
-        with self._changed:
+        with self._lock:
             self._deliveries.add(delivery)
             if delivery.due < self._wakes:
                 self._changed.notify()
@@ -142,17 +144,17 @@ class Watchdog:
     def remove(self, delivery: Delivery) -> None:
         """Stop looking after a delivery that has ended."""
         self._renewer.forget(delivery.lease)
-        with self._changed:
+        with self._lock:
             self._deliveries.discard(delivery)
 
     def running(self) -> list[Delivery]:
         """Return the deliveries being handled, the oldest first."""
-        with self._changed:
+        with self._lock:
             return sorted(self._deliveries, key=lambda delivery: delivery.started)
 
     def _loop(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if self._closed:
                     return
                 now = time.monotonic()

@@ -45,7 +45,7 @@ class Worker:
             processes: Messages handled at once, in child processes (instead of threads): they may crash or be killed.
             lease: Seconds to hold a message; renewed at a third of that while the handler runs.
             time_limit: Seconds a handler may take for one message before it is stopped and the message retried.
-            limit: Stop after so many messages.
+            limit: Stop after this number of messages.
             drain: Seconds that running handlers have to finish after stop() or SIGTERM; then they are stopped and
                 their messages released.
             hooks: Event name -> function of an Event; see `dirqueue.worker.events.LEVELS` for the names.
@@ -78,11 +78,11 @@ class Worker:
         self._current: Run | None = None
 
     def run(self) -> Counts:
-        """Work until stop() or a signal; return how the deliveries ended."""
+        """Work until stop() or a signal. Return the number of deliveries that ended in each way."""
         return self._run(until_empty=False, idle=0.0)
 
     def run_until_empty(self, idle: float = 0.0) -> Counts:
-        """Work until nothing could be claimed for `idle` seconds and nothing runs; return how deliveries ended.
+        """Work until nothing could be claimed for `idle` seconds and nothing runs. Return counts as run() does.
 
         Messages that back off after a failure, or were put with a delay, are not waited for beyond `idle`.
         """
@@ -99,13 +99,13 @@ class Worker:
         run = self._current
         if run is not None:
             return run.status()
-        told: dict[str, Any] = {
+        status: dict[str, Any] = {
             "queue": self._plan.name,
             "pid": os.getpid(),
             "state": "stopped",
             "running": 0,
         }
-        return told | self._events.counts()._asdict()
+        return status | self._events.counts()._asdict()
 
     def status_line(self) -> str:
         """Return the status as one line of key=value."""

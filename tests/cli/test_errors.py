@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def test_1_it_failed(real, tmp_path):
     ["", "frobnicate", "put", "put q --delay soon", "put q x -f y", "put q --move", "get q -n 0", "get q -n x",
      "put q x --priority 0", "cat q notanid", "ls q --match (", "create q --type heap", "mv q", "put q --bogus"],
 )  # fmt: skip
-def test_2_words_that_cannot_be(dq, tmp_path, monkeypatch, words):
+def test_2_an_invalid_command_line(dq, tmp_path, monkeypatch, words):
     """The usage is wrong: said in one sentence, and nothing is made."""
     monkeypatch.chdir(tmp_path)
     if words.split()[:1] in (["cat"], ["ls"]):
@@ -201,7 +202,7 @@ def test_a_get_onto_a_full_disk_gives_the_message_back(queue, words):
     assert [message.attempts for message in queue.peek()] == [0]
 
 
-def test_a_put_whose_id_cannot_be_told_says_that_it_was_put(queue):
+def test_a_put_whose_id_cannot_be_printed_reports_that_it_was_put(queue):
     """The message is there, so "try again" would be wrong."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
@@ -219,7 +220,7 @@ def test_a_put_whose_id_cannot_be_told_says_that_it_was_put(queue):
 def test_ctrl_c_in_the_middle_of_a_batch_puts_nothing(start, tmp_path):
     """Lines were read, the batch was not complete: not one of them is visible."""
     putting = start("put", tmp_path / "q", "--lines", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    putting.stdin.write(b"line\n" * 100)  # more than is read before the first is staged
+    putting.stdin.write((b"x" * (1 << 20) + b"\n") * 3)  # more than is read before the first is staged
     putting.stdin.flush()
     staged = lambda: [file for file in (tmp_path / "q").glob("*.batch.new/*") if file.stat().st_size]  # noqa: E731
     deadline = time.monotonic() + 30
@@ -286,7 +287,7 @@ def test_a_file_that_cannot_be_read_puts_nothing(dq, queue, tmp_path, name):
 
 
 @pytest.mark.root
-def test_without_permission_every_verb_says_so(queue):
+def test_without_permission_every_verb_reports_it(queue):
     """As another user: no put, no get, and the reason."""
     queue.put(b"x")
     os.chmod(queue.path, 0o755)
@@ -305,6 +306,27 @@ def test_without_permission_every_verb_says_so(queue):
     assert done.status == 1, done
     assert "permission" in sentence(done)
     assert len(queue) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        (["stat", "{nope}"], "`dirqueue create` makes one"),
+        (["check", "{nope}"], "`dirqueue create` makes one"),
+        (["put", "{q}", "-p", "1", "x"], "dirqueue create QUEUE --priorities"),
+        (["cat", "{q}", "x"], "`dirqueue put` printed"),
+        (["cat", "{q}", "x", "y"], "`dirqueue put` printed"),
+        (["ack", "{q}", "x"], "`dirqueue get --hold` printed"),
+        (["convert", "{q}", "--to", "vsqs"], "--wait TIME"),
+    ],
+)
+def test_errors_speak_shell(dq, queue, tmp_path, words, cure):
+    """The cure is a command or an option, not a call in Python."""
+    queue.put(b"x")
+    queue.get(timeout=0)
+    shown = sentence(dq(*(word.format(q=queue.path, nope=tmp_path / "nope") for word in words)))
+    assert cure in shown
+    assert not re.search(r"\w\(|Queue\.|Lease\.|\w=", shown)
 
 
 @pytest.mark.parametrize("words", READERS)

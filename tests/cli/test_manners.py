@@ -134,7 +134,7 @@ def test_a_verb_loads_its_own_module_only():
     assert {"put", "get", "stat", "stats", "doctor"} <= set(verbs_of(main.build()))
 
 
-def test_the_table_of_modules_tells_which_verbs_they_have():
+def test_the_table_of_modules_has_every_verb():
     """Else a verb would not be found without the others."""
     from dirqueue.cli.completion import verbs_of
 

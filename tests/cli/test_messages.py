@@ -262,7 +262,7 @@ def test_peek_takes_nothing(dq, queue):
     assert len(queue) == 3
 
 
-def test_cat_shows_bodies_and_tells_which_are_missing(dq, queue):
+def test_cat_shows_bodies_and_reports_missing_ones(dq, queue):
     """What is there is shown, what is not is said."""
     id = queue.put(b"here")
     gone = queue.put(b"gone")

@@ -39,7 +39,7 @@ def test_create_twice_is_fine_unless_it_differs(dq, tmp_path):
 
 
 @pytest.mark.parametrize("setting", ["lease=0", "nonsense=1", "lease", "order=sideways", "max_attempts=-1"])
-def test_create_with_a_setting_that_cannot_be_makes_nothing(dq, tmp_path, setting):
+def test_create_with_an_invalid_setting_makes_nothing(dq, tmp_path, setting):
     """One sentence, status 2, no directory."""
     done = dq("create", tmp_path / "q", "--set", setting)
     assert done.status == 2
@@ -238,11 +238,11 @@ def test_stat_counts_states(dq, tmp_path):
     """The same numbers as Queue.stats, as columns and as JSON; `stats` is the same verb."""
     queue = full_queue(tmp_path / "q")
     (line,) = dq("stats", queue.path, "--json").lines
-    told = json.loads(line)
-    assert {name: told[name] for name in ("ready", "delayed", "leased", "dead", "done", "total", "new")} == {
+    counts = json.loads(line)
+    assert {name: counts[name] for name in ("ready", "delayed", "leased", "dead", "done", "total", "new")} == {
         "ready": 0, "delayed": 2, "leased": 1, "dead": 1, "done": 1, "total": 3, "new": 2,
     }  # fmt: skip
-    assert told["queue"] == queue.path
+    assert counts["queue"] == queue.path
     row = dq("stat", queue.path).out.rstrip("\n").split("\t")
     assert row[:7] == [queue.path, "native", "0", "2", "1", "0", "1"]
     assert "HELD BY" in dq("stat", queue.path, "--table").lines[0]
@@ -310,7 +310,7 @@ def test_redrive_by_match_and_limit(dq, queue, dead):
     assert queue.stats().dead == 2
 
 
-def test_redrive_by_id_tells_what_is_missing(dq, queue, dead):
+def test_redrive_by_id_reports_missing_ones(dq, queue, dead):
     """What is there goes, what is not is said."""
     other = queue.put(b"alive")
     done = dq("redrive", queue.path, dead[2], other)
@@ -410,8 +410,8 @@ def test_mv_gives_and_takes_priorities(dq, queue, tmp_path):
     assert dq("mv", other.path, queue.path).lines == [id]
 
 
-def test_mv_to_another_filesystem_says_so(dq, queue, tmp_path, monkeypatch):
-    """Then it is claimed, put and acknowledged, and that is told."""
+def test_mv_to_another_filesystem_reports_that_it_copies(dq, queue, tmp_path, monkeypatch):
+    """Then it is claimed, put and acknowledged, and stderr says so."""
     import errno
 
     from dirqueue.disk import fs
@@ -575,3 +575,14 @@ def test_many_ids_are_found_by_one_pass(dq, tmp_path, monkeypatch, verb):
     words = [tmp_path / "other"] if verb == "mv" else []
     assert dq(verb, queue.path, *words, *ids).status == 0
     assert len(passes) <= 2
+
+
+@pytest.mark.parametrize("verb", ["stat", "check"])
+def test_several_queues_are_all_shown_if_one_is_missing(dq, tmp_path, verb):
+    """The status is that of the missing one."""
+    for name in "ac":
+        Queue(tmp_path / name, sync=False).put(b"")
+        (tmp_path / name / "foreign").write_text("")
+    done = dq(verb, tmp_path / "a", tmp_path / "b", tmp_path / "c", "--json")
+    assert [json.loads(line)["queue"] for line in done.lines] == [str(tmp_path / name) for name in "ac"]
+    assert (done.status, "there is no queue" in sentence(done)) == (1, True)

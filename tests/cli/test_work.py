@@ -53,7 +53,7 @@ def test_path_stands_for_a_private_file_that_goes_afterwards(queue, tmp_path):
     assert os.listdir(tmp_path / "tmp") == []
 
 
-def test_the_id_and_the_attempts_are_told(queue, tmp_path):
+def test_id_and_attempts_are_in_the_environment(queue, tmp_path):
     """{id} and the environment name the message."""
     id = queue.put(b"x")
     done = work(tmp_path, "--", "sh", "-c", 'echo "$1 $DIRQUEUE_ID $DIRQUEUE_ATTEMPTS"', "sh", "{id}")
@@ -130,7 +130,7 @@ def test_a_body_that_cannot_be_an_argument_is_rejected(queue, tmp_path):
         ([], "required"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_is_claimed(queue, tmp_path, words, said):
+def test_invalid_command_is_refused_before_a_claim(queue, tmp_path, words, said):
     """A wrong command is one sentence and status 2; the message is untouched."""
     queue.put(b"x")
     done = dq("work", "q", "--until-empty", *words, cwd=tmp_path)
@@ -302,7 +302,7 @@ def test_a_second_signal_ends_the_program_and_gives_the_message_back(queue, tmp_
 
 
 def test_quiet_and_verbose_say_less_and_more(queue, tmp_path):
-    """Failures are told by default, nothing with -q, every message with -v."""
+    """Failures are reported by default, nothing with -q, every message with -v."""
     for flag, words in (("-q", []), ("-v", ["started", "acked", "stopped"])):
         queue.put(b"x")
         done = work(tmp_path, flag, "--", "true")

@@ -5,10 +5,10 @@ import signal
 import threading
 
 import pytest
-from support.kit import PATIENCE
+from support.kit import PATIENCE, in_child
 
 from dirqueue.disk import identity
-from dirqueue.disk.identity import new_id
+from dirqueue.disk.identity import PROCESS, new_id
 
 
 class Interrupted(Exception):
@@ -68,3 +68,19 @@ def test_new_id_cancelled_in_a_thread_leaves_its_lock_free():
         thread.join(PATIENCE)
         assert not thread.is_alive()
     assert free()
+
+
+def test_ids_and_tokens_change_after_a_fork(monkeypatch):
+    """In the child: another generation, other unique digits, tokens of its own."""
+
+    def look():
+        return PROCESS.generation, PROCESS.unique, PROCESS.stem, new_id()
+
+    mine = look()
+    theirs = in_child(look)
+    assert theirs[0] == mine[0] + 1
+    assert all(one != other for one, other in zip(mine, theirs, strict=True))
+    monkeypatch.setattr("dirqueue.disk.identity.PROCESS", fork := type(PROCESS)())
+    unique = fork.unique
+    fork.forked()
+    assert (fork.generation, fork.unique == unique) == (1, False)

@@ -25,7 +25,7 @@ def table():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_says_what_the_layout_says(name):
+def test_capability_table_agrees_with_the_layouts(name):
     """A reader of the page and a reader of `lacks` learn the same."""
     lacks = layout_class(name).lacks
     assert table()[name] == {word: "no" if word in lacks else "yes" for word in ROWS}

@@ -46,3 +46,19 @@ def test_child_gets_while_a_thread_of_its_parent_is_in_get(tmp_path, layout):
             thread.join(PATIENCE)
     assert process.exitcode == 0
     queue.close()
+
+
+def test_locks_and_snapshots_are_made_anew_after_a_fork(tmp_path):
+    """What the child does, done here; a layout without a snapshot has none to forget."""
+    queue, null = (Queue(tmp_path / "q", layout=layout, sync=False) for layout in ("vsqs", "null"))
+    for body in (b"x", b"y"):
+        queue.put(body)
+    queue.get(timeout=0)
+    lock = queue.layout._lock
+    assert queue.layout._cursor.run
+    queue.layout._renew_in_child()
+    null.layout._renew_in_child()
+    assert queue.layout._lock is not lock
+    assert not queue.layout._cursor.run
+    assert null.layout._lock is not lock
+    queue.close()

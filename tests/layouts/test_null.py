@@ -13,7 +13,7 @@ from dirqueue import (
 from dirqueue.layouts import peer
 
 
-def test_the_null_layout_keeps_nothing(tmp_path):
+def test_null_layout_keeps_nothing(tmp_path):
     """What is put is gone, nothing is ever found, and every end of a lease is refused."""
     queue = Queue(tmp_path / "queue", layout="null")
     layout = queue.layout

@@ -71,7 +71,7 @@ def test_vsqs_writes_what_vsqs_writes(tmp_path, milliseconds, digits):
     queue.close()
 
 
-def test_the_null_queue_keeps_nothing(tmp_path):
+def test_null_queue_keeps_nothing(tmp_path):
     """Not even a directory is made."""
     queue = Queue(tmp_path / "q", layout="null")
     queue.put(b"x")
@@ -95,7 +95,7 @@ def test_put_path_of_dirq_simple_keeps_the_file_itself(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
-def test_what_a_layout_cannot_do_is_said(tmp_path, layout):
+def test_unsupported_call_names_the_layout_and_the_reason(tmp_path, layout):
     """The error names the layout and the reason."""
     queue = Queue(tmp_path / "q", layout=layout, sync=False)
     with pytest.raises(Unsupported, match=layout):
@@ -115,7 +115,7 @@ def test_what_a_layout_cannot_do_is_said(tmp_path, layout):
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
 @pytest.mark.parametrize("wrong", [{"max_attempts": 3}, {"priorities": True}, {"keep_done": True}], ids=str)
-def test_a_queue_that_cannot_be_is_not_made(tmp_path, layout, wrong):
+def test_create_with_unsupported_settings_makes_nothing(tmp_path, layout, wrong):
     """A create that is refused leaves nothing that would refuse the next; another leaves no file of our own."""
     with pytest.raises(Unsupported, match=layout):
         Queue.create(tmp_path / "q", layout=layout, **wrong)
@@ -127,7 +127,7 @@ def test_a_queue_that_cannot_be_is_not_made(tmp_path, layout, wrong):
 
 
 @pytest.mark.parametrize("layout", ["dirq-simple", "dirq-normal"])
-def test_a_stale_lock_is_taken_over_once(tmp_path, layout):
+def test_stale_lock_is_taken_over_once(tmp_path, layout):
     """The element of a consumer that died comes again, to one, and the dead one's lease is worth nothing."""
     dead, one, two = (Queue(tmp_path / "q", layout=layout, sync=False) for _ in range(3))
     name = dead.put(b"x")

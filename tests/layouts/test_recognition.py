@@ -102,7 +102,6 @@ def test_queue_that_holds_only_pins_of_spark_is_a_native_queue(tmp_path):
     """What a dead driver pinned is in there: list, purge and delete have to find it."""
     (tmp_path / "root" / "q" / ".spark" / "pins").mkdir(parents=True)
     assert Queue(tmp_path / "root" / "q").layout.name == "native"
-    assert discover.is_queue(str(tmp_path / "root" / "q"))
     assert list(discover.find(str(tmp_path / "root"))) == [str(tmp_path / "root" / "q")]
 
 

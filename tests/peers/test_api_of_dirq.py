@@ -72,7 +72,7 @@ def test_documented_constants_are_the_same(module):
     assert set(getattr(theirs, "__all__", ())) <= set(getattr(ours, "__all__", ()))
 
 
-def test_the_package_says_whose_interface_it_is():
+def test_package_has_the_version_of_dirq():
     """VERSION, and its other spellings."""
     theirs, ours = importlib.import_module("dirq"), importlib.import_module(OURS)
     for name in ("VERSION", "DATE", "__version__", "__date__"):
@@ -93,7 +93,7 @@ def run(script, package, path):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_a_program_for_dirq_runs_with_its_import_line_changed(tmp_path, script):
+def test_program_for_dirq_runs_with_its_import_line_changed(tmp_path, script):
     """Every result is the same; every error can be caught as before."""
     theirs = run(script, "dirq", tmp_path / "theirs")
     ours = run(script, OURS, tmp_path / "ours")

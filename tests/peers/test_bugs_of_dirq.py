@@ -53,7 +53,7 @@ def wrapped(calls, **replacements):
     return replaced(calls, **{name: bind(name, function) for name, function in replacements.items()})
 
 
-def test_two_never_hold_one_fresh_lock(both, tmp_path):
+def test_lock_that_is_fresh_has_one_holder(both, tmp_path):
     """A purge between the link and the touch of an old element must not free the lock."""
     first, purger, second = (both.simple(str(tmp_path / "q")) for _ in range(3))
     name = first.add(b"x")
@@ -110,7 +110,7 @@ def test_purge_leaves_a_live_remove_alone(both, tmp_path):
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EACCES"])
-def test_an_add_that_cannot_be_says_so(both, tmp_path, code):
+def test_add_that_fails_raises(both, tmp_path, code):
     """A full disk or a lack of rights is an error, not an endless loop."""
     import errno
 
@@ -164,7 +164,7 @@ def test_text_never_overwrites_what_another_is_writing(both, tmp_path, monkeypat
     assert sorted(got) == [b"one", b"two", b"zero"]
 
 
-def test_the_umask_of_the_process_stays(both, tmp_path):
+def test_umask_of_the_process_stays(both, tmp_path):
     """A queue with its own umask must not leave it to the process."""
     before = os.umask(0o022)
     try:
@@ -197,7 +197,7 @@ def test_remove_after_the_lock_was_lost_leaves_the_element_to_its_holder(both, t
     next_.remove(name)
 
 
-def test_a_queue_taken_out_of_a_set_is_out_at_once(both, tmp_path):
+def test_queue_taken_out_of_a_set_is_out_at_once(both, tmp_path):
     """The walk goes on over the other queues, and over all that they hold."""
     queues = {key: both.simple(str(tmp_path / key)) for key in "abc"}
     for _ in range(3):
@@ -215,7 +215,7 @@ def test_a_queue_taken_out_of_a_set_is_out_at_once(both, tmp_path):
     assert sorted(rest) == ["a", "a", "c", "c", "c"]
 
 
-def test_a_set_is_in_the_order_of_insertion(both, tmp_path):
+def test_set_is_in_the_order_of_insertion(both, tmp_path):
     """A directory that is a counter must not come before one that is a time."""
     normal = both.normal(str(tmp_path / "normal"), schema=SCHEMA)
     simple = both.simple(str(tmp_path / "simple"))
@@ -226,7 +226,7 @@ def test_a_set_is_in_the_order_of_insertion(both, tmp_path):
     assert Path(together.first()[0].path).name == "simple"
 
 
-def test_a_part_of_an_element_is_never_taken_for_the_whole(both, tmp_path):
+def test_part_of_an_element_is_never_taken_for_the_whole(both, tmp_path):
     """When a late holder removes the element while it is read, that is an error and not a missing header."""
     late, reader, purger = (both.normal(str(tmp_path / "q"), schema=SCHEMA) for _ in range(3))
     name = late.add({"body": "x", "header": {"a": "b"}})
@@ -247,7 +247,7 @@ def test_a_part_of_an_element_is_never_taken_for_the_whole(both, tmp_path):
     assert gone
 
 
-def test_an_add_is_on_disk_when_it_returns(both, tmp_path):
+def test_add_is_on_disk_when_it_returns(both, tmp_path):
     """The file is flushed before it is shown, and the name after that."""
     queue = both.simple(str(tmp_path / "q"))
     queue.add(b"x")
@@ -267,7 +267,7 @@ def test_an_add_is_on_disk_when_it_returns(both, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["lock", "get", "remove", "touch"])
-def test_a_name_cannot_leave_the_queue(both, tmp_path, verb):
+def test_name_cannot_leave_the_queue(both, tmp_path, verb):
     """What is outside is not touched, whatever the name."""
     (tmp_path / "outside").write_bytes(b"private")
     (tmp_path / "outside.lck").write_bytes(b"private")
@@ -304,7 +304,7 @@ def test_nested_loops_end(both, tmp_path):
     assert seen == [(a, b) for a in names for b in names]
 
 
-def test_a_failed_get_does_not_keep_the_lock(both, tmp_path):
+def test_failed_get_does_not_keep_the_lock(both, tmp_path):
     """An element that cannot be read is left as it was found."""
     queue = both.normal(str(tmp_path / "q"), schema=SCHEMA)
     name = queue.add({"body": "x"})
@@ -314,7 +314,7 @@ def test_a_failed_get_does_not_keep_the_lock(both, tmp_path):
     assert queue.lock(name)
 
 
-def test_an_add_that_does_not_fit_leaves_nothing(both, tmp_path):
+def test_add_that_does_not_fit_leaves_nothing(both, tmp_path):
     """What the schema refuses is refused before anything is written."""
     queue = both.normal(str(tmp_path / "q"), schema=SCHEMA)
     with pytest.raises(Exception):  # noqa: B017, PT011

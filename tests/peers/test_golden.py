@@ -113,7 +113,7 @@ def _own_time(monkeypatch):
 
 
 @pytest.mark.parametrize(("layout", "who"), PLAYERS, ids=lambda each: each)
-def test_the_same_is_left_on_disk(tmp_path, layout, who):
+def test_same_is_left_on_disk(tmp_path, layout, who):
     """Names, modes, number of names and bytes of everything, after every chapter."""
     golden = load(layout)
     assert len(golden) >= 5

@@ -69,7 +69,7 @@ def everything(*prefixes, count=COUNT):
 @pytest.mark.parametrize(
     ("producer", "consumer"), [("", "our-"), ("our-", "")], ids=["theirs-ours", "ours-theirs"]
 )
-def test_what_one_puts_the_other_gets(crew, layout, producer, consumer):
+def test_message_of_one_program_reaches_the_other(crew, layout, producer, consumer):
     """Messages go through in both directions, whole."""
     crew.start(producer + layout, "produce", "p", COUNT)
     crew.join("produce")
@@ -108,7 +108,7 @@ PURGED = {
 
 
 @pytest.mark.parametrize("layout", PURGED)
-def test_all_at_once(crew, layout):
+def test_message_comes_once_with_all_programs_at_work(crew, layout):
     """Producers, consumers and purgers of both kinds at the same time: nothing lost, nothing twice."""
     together(crew, layout, purgers=PURGED[layout])
 
@@ -118,5 +118,5 @@ def test_all_at_once(crew, layout):
 @pytest.mark.parametrize("layout", PURGED)
 def test_many_thousands_all_at_once(crew, layout, monkeypatch):
     """The same with twenty thousand messages."""
-    monkeypatch.setattr("kit.PATIENCE", 1800.0)
+    monkeypatch.setattr(kit, "PATIENCE", 1800.0)
     together(crew, layout, purgers=PURGED[layout], count=5000)

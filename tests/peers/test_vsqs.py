@@ -42,7 +42,7 @@ def test_delete_works_from_any_process(queue, tmp_path):
     assert files(tmp_path / "q") == []
 
 
-def test_an_expired_message_wakes_a_blocked_receive(queue):
+def test_expired_message_wakes_a_blocked_receive(queue):
     """In vsqs 0.3 a receive that waits is woken by new messages only."""
     id = queue.publish(b"x")
     queue.receive(visibility_timeout=0.2)
@@ -97,7 +97,7 @@ def run(module, path):
     return done.stdout
 
 
-def test_a_program_for_vsqs_runs_with_its_import_line_changed(tmp_path):
+def test_program_for_vsqs_runs_with_its_import_line_changed(tmp_path):
     """The same results from vsqs 0.3 and from ours."""
     theirs = run("vsqs.queue", tmp_path / "theirs")
     assert theirs.count("\n") > 10

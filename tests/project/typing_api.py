@@ -1,9 +1,10 @@
 """What a type checker must see; checked by mypy in test_typing.py, never run."""
 
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, Literal, assert_type
 
-from dirqueue import Lease, Message, Queue
+from dirqueue import Full, Lease, LeaseLost, Message, Queue, SettingsError, Unsupported
+from dirqueue.aio import AsyncLease, AsyncQueue
 
 
 @dataclass
@@ -37,3 +38,43 @@ def typed() -> None:
     assert_type(jobs, Queue[Job])
     assert_type(jobs.get().message.body, Job)
     jobs.put(Job("a"))
+    jobs.put("oops")  # type: ignore[arg-type]
+    assert_type(Queue("q", codec="json"), Queue[Any])
+    with Queue("q", codec=Job) as opened:
+        assert_type(opened, Queue[Job])
+    assert_type(jobs.dead, Queue[Job])
+
+
+def created() -> None:
+    """As opened."""
+    assert_type(Queue.create("q"), Queue[bytes])
+    assert_type(Queue.create("q", lease=5), Queue[bytes])
+    assert_type(Queue.create("q", codec="text"), Queue[str])
+    assert_type(Queue.create("q", codec="json"), Queue[Any])
+    assert_type(Queue.create("q", codec=Job), Queue[Job])
+
+
+async def awaited() -> None:
+    """The same for asyncio."""
+    queue = AsyncQueue("q")
+    assert_type(queue, AsyncQueue[bytes])
+    assert_type(await queue.put("text"), str)
+    assert_type(AsyncQueue("q", codec="text"), AsyncQueue[str])
+    assert_type(await AsyncQueue.create("q"), AsyncQueue[bytes])
+    jobs = await AsyncQueue.create("q", codec=Job)
+    assert_type(jobs, AsyncQueue[Job])
+    await jobs.put("oops")  # type: ignore[arg-type]
+    lease = await jobs.get()
+    assert_type(lease, AsyncLease[Job])
+    async with lease as message:
+        assert_type(message.body, Job)
+    assert_type(lease.message.body, Job)
+    await queue.close()
+
+
+def errors(lost: LeaseLost, full: Full, refused: Unsupported) -> None:
+    """Their fields have types, and no others are taken."""
+    assert_type(lost.reason, Literal["gone", "ended", "forked"])
+    assert_type(full.path, str)
+    assert_type(refused.capability, str)
+    SettingsError("text", colour="red")  # type: ignore[call-arg]

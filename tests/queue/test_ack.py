@@ -1,4 +1,4 @@
-"""Acknowledging: once, for good, and never by somebody who lost the lease."""
+"""Acknowledging: once, for good, and never after the lease was lost."""
 
 import pytest
 from support.kit import PATIENCE, SHORT, drain, files
@@ -7,7 +7,7 @@ from dirqueue import LeaseLost, MessageNotFound
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_an_acknowledged_message_is_gone(make_queue, tmp_path, sync):
+def test_acknowledged_message_is_gone(make_queue, tmp_path, sync):
     """After ack nothing of the message is left, for anybody."""
     queue = make_queue(sync=sync)
     id = queue.put(b"x")
@@ -19,7 +19,7 @@ def test_an_acknowledged_message_is_gone(make_queue, tmp_path, sync):
         queue.message(id)
 
 
-def test_a_lease_ends_once(queue):
+def test_lease_ends_once(queue):
     """A second end is refused, whichever it is."""
     queue.put(b"x")
     lease = queue.get(timeout=0)
@@ -49,7 +49,7 @@ def test_a_stale_ack_is_refused(make_queue, needs):
     assert len(queue) == 0
 
 
-def test_a_late_ack_of_what_nobody_took_counts(queue):
+def test_late_ack_of_an_expired_but_unclaimed_message_counts(queue):
     """A lease that ran out is still ours until somebody takes the message."""
     queue.put(b"x")
     lease = queue.get(timeout=0, lease=0.001)
@@ -57,8 +57,8 @@ def test_a_late_ack_of_what_nobody_took_counts(queue):
     assert len(queue) == 0
 
 
-def test_an_ack_after_flush_is_refused(make_queue, needs):
-    """Flush takes held messages too; their holders are told."""
+def test_ack_after_flush_is_refused(make_queue, needs):
+    """Flush removes leased messages too; their holders get LeaseLost."""
     needs("fencing")
     queue = make_queue()
     queue.put(b"x")
@@ -68,7 +68,7 @@ def test_an_ack_after_flush_is_refused(make_queue, needs):
         lease.ack()
 
 
-def test_the_body_stays_readable_after_ack(queue):
+def test_body_stays_readable_after_ack(queue):
     """What was read with the claim is kept; the message object outlives its file."""
     queue.put(b"small")
     lease = queue.get(timeout=0)
@@ -76,7 +76,7 @@ def test_the_body_stays_readable_after_ack(queue):
     assert lease.message.body == b"small"
 
 
-def test_a_long_body_not_read_before_ack_is_said_to_be_gone(native):
+def test_long_body_not_read_before_ack_is_message_not_found(native):
     """A body too long to be read with the claim is read from the file, and the file is gone."""
     queue = native()
     queue.put(b"x" * 200_000)
@@ -86,7 +86,7 @@ def test_a_long_body_not_read_before_ack_is_said_to_be_gone(native):
         lease.message.body  # noqa: B018
 
 
-def test_a_lease_outlives_the_queue_object_being_closed(queue):
+def test_lease_outlives_the_queue_object_being_closed(queue):
     """Close lets go of a descriptor; the next use opens it again."""
     queue.put(b"x" * 200_000)
     lease = queue.get(timeout=0)

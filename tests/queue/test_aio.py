@@ -1,7 +1,9 @@
 """asyncio: the same names, awaited."""
 
 import asyncio
+import contextlib
 import itertools
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -45,7 +47,7 @@ def test_put_get_ack(make):
     run(story())
 
 
-def test_the_ends_of_a_lease(make, needs):
+def test_ends_of_a_lease(make, needs):
     """retry, release, reject, renew and redrive."""
     needs("attempts", "dead", "delay")
 
@@ -87,7 +89,7 @@ def test_many_waiters_wait_together(make, tmp_path):
     run(story())
 
 
-def test_a_cancelled_get_loses_nothing(make, given, tmp_path):
+def test_cancelled_get_loses_nothing(make, given, tmp_path):
     """What a cancelled call had claimed is given back."""
 
     async def story():
@@ -107,7 +109,7 @@ def test_a_cancelled_get_loses_nothing(make, given, tmp_path):
     assert len(Queue(tmp_path / "queue", **given)) == 0
 
 
-def test_a_cancelled_block_releases(make):
+def test_cancelled_block_releases(make):
     """Cancellation is not the message's fault."""
 
     async def story():
@@ -157,6 +159,15 @@ class Gate:
 
     def open(self, *_):
         self._opened.set()
+
+
+def open_paths():
+    """Return the paths of all descriptors of this process."""
+    paths = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            paths.append(os.readlink(f"/proc/self/fd/{number}"))
+    return paths
 
 
 async def some_turns():
@@ -278,18 +289,21 @@ def test_close_waits_for_calls_and_ends_the_threads(make, monkeypatch):
 
     async def story():
         async with make() as queue:
+            await queue.put(b"x")
             gate = Gate(queue.queue.layout, "put", monkeypatch)
             put = asyncio.create_task(queue.put(b"x"))
             await gate.reach()
+            assert queue.path in open_paths()
             closed = asyncio.create_task(queue.close())
             await some_turns()
             assert not closed.done()
             gate.open()
             await closed
             assert await put
-            lease = await queue.get(timeout=0)
-        assert queue.queue.layout.directory.fd < 0
-        await lease.ack()
+            leases = await queue.get_many(2, timeout=0)
+        assert queue.path not in open_paths()
+        for lease in leases:
+            await lease.ack()
         assert (await queue.stats()).total == 0
         await queue.close()
 
@@ -335,6 +349,23 @@ def test_lease_shows_what_a_lease_shows(make):
         assert [getattr(lease, name) for name in names] == [getattr(lease.lease, name) for name in names]
         await lease.ack()
         assert repr(lease) == f"<AsyncLease {lease.message.id} acked>"
+        await queue.close()
+
+    run(story())
+
+
+def test_other_verbs_are_those_of_the_queue(make, needs, tmp_path):
+    """put_path, purge and clear; close without any call before it."""
+    needs("done")
+    (tmp_path / "file").write_bytes(b"x")
+
+    async def story():
+        queue = make(keep_done=True)
+        await queue.put_path(tmp_path / "file")
+        await (await queue.get(timeout=0)).ack()
+        assert (await queue.purge()).busy == 0
+        assert await queue.clear() == 1
+        await queue.close()
         await queue.close()
 
     run(story())

@@ -25,7 +25,7 @@ def one_sentence(error):
 
 
 @pytest.mark.parametrize("id", BAD_IDS, ids=lambda each: repr(each)[:30])
-def test_an_id_that_cannot_be(native, tmp_path, id):
+def test_id_that_is_invalid_is_refused(native, tmp_path, id):
     """In message and redrive: refused before a path is built."""
     queue = native()
     queue.put(b"x")
@@ -38,7 +38,7 @@ def test_an_id_that_cannot_be(native, tmp_path, id):
 
 
 @pytest.mark.parametrize("handle", ["../x", "", "x", "/etc/passwd", "dead/../x", "1\0", None, 5, "a/b/c/d"])
-def test_a_handle_that_cannot_be(native, handle):
+def test_handle_that_is_invalid_is_refused(native, handle):
     """A lease by handle is parsed and rebuilt."""
     queue = native()
     queue.put(b"x")
@@ -48,7 +48,7 @@ def test_a_handle_that_cannot_be(native, handle):
 
 
 @pytest.mark.parametrize("delay", [-1, -0.001, float("nan"), float("inf"), "1", None, True, 1e300, [], ""])
-def test_a_delay_that_cannot_be(queue, tmp_path, delay):
+def test_delay_that_is_invalid_is_refused(queue, tmp_path, delay):
     """Nothing is put, nothing is made."""
 
     def many(body, delay):
@@ -64,14 +64,14 @@ def test_a_delay_that_cannot_be(queue, tmp_path, delay):
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", b"bytes", 5, None])
-def test_a_path_that_cannot_be(path):
+def test_path_that_is_invalid_is_refused(path):
     """Not text, empty, or with a NUL."""
     with pytest.raises(SettingsError, match="path") as caught:
         Queue(path)
     assert one_sentence(caught.value)
 
 
-def test_a_path_that_is_a_file(tmp_path, given):
+def test_path_that_is_a_file(tmp_path, given):
     """The file stays as it is."""
     path = tmp_path / "file"
     path.write_bytes(b"content")
@@ -84,7 +84,7 @@ def test_a_path_that_is_a_file(tmp_path, given):
     assert path.read_bytes() == b"content"
 
 
-def test_a_path_that_is_a_dangling_link(tmp_path, given):
+def test_path_that_is_a_dangling_link(tmp_path, given):
     """Typed, and the link stays."""
     os.symlink("nowhere", tmp_path / "link")
     with pytest.raises(DirQueueError):
@@ -92,20 +92,20 @@ def test_a_path_that_is_a_dangling_link(tmp_path, given):
     assert os.readlink(tmp_path / "link") == "nowhere"
 
 
-def test_a_path_that_is_too_long(tmp_path, given):
+def test_path_that_is_too_long(tmp_path, given):
     """Typed, naming the reason."""
     with pytest.raises(QueueAccess, match="too long"):
         Queue(tmp_path / ("x" * 300), **given).put(b"x")
 
 
-def test_a_missing_queue_that_must_exist(tmp_path, given):
+def test_missing_queue_that_must_exist(tmp_path, given):
     """The error says how to make one."""
     with pytest.raises(QueueNotFound, match="put"):
         Queue(tmp_path / "none", create=False, **given)
 
 
 @pytest.mark.parametrize("source", ["missing", "directory", "fifo", "link", "hard link", "nul"])
-def test_a_file_that_cannot_be_moved_in(native, tmp_path, source):
+def test_put_path_refuses_a_file_that_it_cannot_move(native, tmp_path, source):
     """put_path takes plain files with one name; what it refuses stays where it is."""
     queue = native()
     path = tmp_path / "source"
@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_moved_in(native, tmp_path, source):
     assert os.path.lexists(path) == (source not in ("missing", "nul"))
 
 
-def test_a_file_of_an_undecodable_name_is_moved_in(native, tmp_path):
+def test_file_of_an_undecodable_name_is_moved_in(native, tmp_path):
     """A name from a listing is a name, whatever its bytes."""
     queue = native()
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
@@ -157,7 +157,7 @@ def mounted(tmp_path):
 
 @pytest.mark.root
 @pytest.mark.needs("mount")
-def test_a_read_only_filesystem(mounted, given):
+def test_read_only_filesystem(mounted, given):
     """Looking works; putting, getting and ending say what is wrong, and nothing is lost."""
     point = mounted("size=1m")
     queue = Queue(point / "queue", sync=False, **given)
@@ -189,8 +189,8 @@ def test_a_read_only_filesystem(mounted, given):
 @pytest.mark.root
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("options", ["size=256k", "size=1m,nr_inodes=40"], ids=["blocks", "inodes"])
-def test_a_full_filesystem(mounted, given, options):
-    """A put that does not fit leaves nothing; consumers drain the queue all the same."""
+def test_full_filesystem(mounted, given, options):
+    """A put that does not fit leaves nothing; consumers still drain the queue."""
     point = mounted(options)
     queue = Queue(point / "queue", sync=False, **given)
     put = []
@@ -217,7 +217,7 @@ def let_others_in(path):
 
 @pytest.mark.root
 def test_no_permission(tmp_path, given):
-    """Another user may neither look nor put, and is told so."""
+    """Another user may neither look nor put, and gets an error."""
     path = tmp_path / "queue"
     queue = Queue(path, sync=False, **given)
     queue.put(b"x")
@@ -248,7 +248,7 @@ def test_no_permission(tmp_path, given):
 
 
 @pytest.mark.root
-def test_a_message_that_only_its_owner_may_read(native, tmp_path):
+def test_message_that_only_its_owner_may_read(native, tmp_path):
     """In a shared directory an unreadable message goes to dead with the reason, and the others are delivered."""
     path = tmp_path / "queue"
     queue = native(max_attempts=1)

@@ -6,7 +6,7 @@ from support.kit import PATIENCE, drain, files
 from dirqueue import MessageNotFound, SettingsError
 
 
-def test_a_cancelled_message_is_gone(queue, tmp_path):
+def test_cancelled_message_is_gone(queue, tmp_path):
     """Nothing of it is left."""
     queue.put(b"keep")
     id = queue.put(b"x")
@@ -15,7 +15,7 @@ def test_a_cancelled_message_is_gone(queue, tmp_path):
     assert drain(queue) == [b"keep"]
 
 
-def test_a_delayed_message_can_be_cancelled(queue, needs):
+def test_delayed_message_can_be_cancelled(queue, needs):
     """Unclaimed is ready or delayed."""
     needs("delay")
     id = queue.put(b"x", delay=600)
@@ -23,7 +23,7 @@ def test_a_delayed_message_can_be_cancelled(queue, needs):
     assert len(queue) == 0
 
 
-def test_a_held_message_cannot_be_cancelled(queue):
+def test_cancel_refuses_a_leased_message(queue):
     """Only an unclaimed message can be; the error says what it is."""
     id = queue.put(b"x")
     lease = queue.get(timeout=0)
@@ -32,7 +32,7 @@ def test_a_held_message_cannot_be_cancelled(queue):
     lease.ack()
 
 
-def test_a_lost_race_to_cancel_says_so(queue, needs):
+def test_cancel_that_lost_the_race_is_message_not_found(queue, needs):
     """Somebody claimed it between the look and the cancel."""
     needs("fencing")
     id = queue.put(b"x")
@@ -44,7 +44,7 @@ def test_a_lost_race_to_cancel_says_so(queue, needs):
 
 
 def test_two_cancels_are_one(queue):
-    """The second one is told that it was late."""
+    """The second one gets MessageNotFound."""
     id = queue.put(b"x")
     message = queue.message(id)
     message.cancel()
@@ -52,7 +52,7 @@ def test_two_cancels_are_one(queue):
         message.cancel()
 
 
-def test_a_delay_can_be_changed(queue, needs):
+def test_delay_can_be_changed(queue, needs):
     """Later, and now."""
     needs("change", "delay")
     id = queue.put(b"x")
@@ -64,7 +64,7 @@ def test_a_delay_can_be_changed(queue, needs):
     assert drain(queue) == [b"x"]
 
 
-def test_a_delay_change_keeps_the_attempts(queue, needs):
+def test_delay_change_keeps_the_attempts(queue, needs):
     """What was counted stays counted."""
     needs("change", "delay", "attempts")
     id = queue.put(b"x")
@@ -75,7 +75,7 @@ def test_a_delay_change_keeps_the_attempts(queue, needs):
     assert (lease.message.attempts, lease.message.error) == (2, "why")
 
 
-def test_a_priority_can_be_changed(make_queue, needs):
+def test_priority_can_be_changed(make_queue, needs):
     """The changed message comes in its new place; its time and unique digits stay."""
     needs("change", "priority")
     queue = make_queue(priorities=True)
@@ -89,7 +89,7 @@ def test_a_priority_can_be_changed(make_queue, needs):
     assert drain(queue) == [b"c", b"a", b"b"]
 
 
-def test_a_priority_change_keeps_the_error(make_queue, needs):
+def test_priority_change_keeps_the_error(make_queue, needs):
     """The note beside the message goes with it."""
     needs("change", "priority", "attempts")
     queue = make_queue(priorities=True)
@@ -100,7 +100,7 @@ def test_a_priority_change_keeps_the_error(make_queue, needs):
     assert queue.get(timeout=PATIENCE).message.error == "why"
 
 
-def test_a_change_of_what_was_taken_says_so(queue, needs):
+def test_change_of_a_claimed_message_is_message_not_found(queue, needs):
     """A lost race is not silence, and changes nothing."""
     needs("change", "delay")
     id = queue.put(b"x")
@@ -124,7 +124,7 @@ def test_no_change_changes_nothing(queue, needs, tmp_path):
 
 
 @pytest.mark.parametrize("priority", [0, -1, 10**9, 1.5, "1", "../x", "1/2", True])
-def test_a_priority_that_cannot_be_is_refused(make_queue, needs, tmp_path, priority):
+def test_priority_that_is_invalid_is_refused(make_queue, needs, tmp_path, priority):
     """Checked before a path is built."""
     needs("change", "priority")
     queue = make_queue(priorities=True)
@@ -136,7 +136,7 @@ def test_a_priority_that_cannot_be_is_refused(make_queue, needs, tmp_path, prior
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), "1", True, 1e300])
-def test_a_delay_that_cannot_be_is_refused(queue, needs, tmp_path, delay):
+def test_delay_that_is_invalid_is_refused(queue, needs, tmp_path, delay):
     """Checked before a path is built."""
     needs("change", "delay")
     id = queue.put(b"x")
@@ -146,7 +146,7 @@ def test_a_delay_that_cannot_be_is_refused(queue, needs, tmp_path, delay):
     assert files(tmp_path) == before
 
 
-def test_a_priority_needs_a_queue_with_priorities(queue, needs):
+def test_priority_needs_a_queue_with_priorities(queue, needs):
     """The error names the way out."""
     needs("change", "priority")
     id = queue.put(b"x")

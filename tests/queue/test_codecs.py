@@ -33,7 +33,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("codec", "value"), CASES, ids=lambda each: str(each)[:20])
-def test_a_value_comes_back_as_it_was(make_queue, codec, value):
+def test_value_comes_back_as_it_was(make_queue, codec, value):
     """Through put, put_many, get and peek."""
     queue = make_queue(codec=codec)
     id = queue.put(value)
@@ -99,13 +99,13 @@ def test_put_takes_a_dict_that_a_typed_queue_can_read_back(make_queue):
     assert queue.get(timeout=0).message.body == Job("a")
 
 
-def test_a_lone_surrogate_is_refused(queue):
+def test_lone_surrogate_is_refused(queue):
     """Text that has no UTF-8."""
     with pytest.raises(CodecError):
         queue.put("\ud800")
 
 
-def test_a_body_that_cannot_be_decoded_goes_to_dead(make_queue, needs):
+def test_body_that_cannot_be_decoded_goes_to_dead(make_queue, needs):
     """With a reason, and the consumer gets the next good one."""
     needs("dead")
     raw = make_queue()
@@ -121,7 +121,7 @@ def test_a_body_that_cannot_be_decoded_goes_to_dead(make_queue, needs):
     assert dead.body == b"{not json"
 
 
-def test_the_bytes_of_a_typed_message_are_there_too(make_queue):
+def test_bytes_of_a_typed_message_are_there_too(make_queue):
     """Data is what is on disk."""
     queue = make_queue(codec="json")
     id = queue.put([1, 2])
@@ -129,7 +129,7 @@ def test_the_bytes_of_a_typed_message_are_there_too(make_queue):
 
 
 @pytest.mark.parametrize("codec", ["yaml", 5, object(), int, None])
-def test_a_codec_that_is_none_is_refused(make_queue, codec):
+def test_codec_that_is_none_is_refused(make_queue, codec):
     """The error says what there is."""
     with pytest.raises(SettingsError, match="codec"):
         make_queue(codec=codec)

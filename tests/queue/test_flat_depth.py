@@ -43,7 +43,7 @@ def _drain(queue):
         lease.ack()
 
 
-def test_the_oldest_come_first(tmp_path):
+def test_oldest_come_first(tmp_path):
     """Whatever the listing's order, and however little of it is kept."""
     expected = _fill(tmp_path / "q", 60)
     with Queue(tmp_path / "q", sync=False, layout="native", margin=0.0) as queue:

@@ -100,7 +100,7 @@ def test_what_is_not_ours_is_left_alone(native, tmp_path):
     assert not set(opened) & {os.path.basename(path) for path in made}
 
 
-def test_an_id_that_is_not_a_message_is_not_found(native, tmp_path):
+def test_id_that_is_not_a_message_is_not_found(native, tmp_path):
     """A fifo, directory or link of a message's name cannot be read, cancelled or changed by that name."""
     queue = native()
     queue.put(b"x")
@@ -126,7 +126,7 @@ def test_foreign_entries_in_dead_and_batches_are_counted(native, tmp_path):
     assert queue.stats().foreign == 2
 
 
-def test_a_message_dropped_in_by_hand_is_delivered(native, tmp_path):
+def test_message_dropped_in_by_hand_is_delivered(native, tmp_path):
     """An id of digits and a rename is all the protocol asks; VSQS peers' shorter ids too; a hard link as well."""
     queue = native()
     queue.put(b"last")
@@ -147,6 +147,7 @@ def test_every_layout_ignores_what_it_does_not_know(make_queue, tmp_path):
     (tmp_path / "queue" / ".hidden").write_bytes(b"foreign")
     assert len(queue) == 1
     assert drain(queue) == [b"x"]
+    queue.put(b"y")  # a directory that holds nothing of a queue is not purged at all
     queue.purge()
     assert (tmp_path / "queue" / "README").exists()
     assert (tmp_path / "queue" / ".hidden").exists()

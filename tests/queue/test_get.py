@@ -8,6 +8,7 @@ import pytest
 from support.kit import LONG, PATIENCE, SHORT, drain, wait_until
 
 from dirqueue import Empty, QueueAccess, SettingsError
+from dirqueue.consumer import give_back
 
 
 def test_fifo_by_default(queue, needs):
@@ -19,7 +20,7 @@ def test_fifo_by_default(queue, needs):
     assert drain(queue) == bodies
 
 
-def test_a_held_message_is_nobody_elses(make_queue):
+def test_leased_message_is_not_delivered_again(make_queue):
     """While a lease lasts, no other client gets the message."""
     first, second = make_queue(), make_queue()
     first.put(b"x")
@@ -44,7 +45,7 @@ def test_clients_share_the_messages(make_queue):
     assert drain(clients[0]) == []
 
 
-def test_an_empty_queue_says_so(queue):
+def test_get_from_an_empty_queue_raises_empty(queue):
     """timeout=0 looks once; the error is the one people know from the standard library."""
     with pytest.raises(stdlib.Empty) as caught:
         queue.get(timeout=0)
@@ -52,14 +53,14 @@ def test_an_empty_queue_says_so(queue):
     assert queue.path in str(caught.value)
 
 
-def test_a_missing_directory_is_an_empty_queue(queue, tmp_path):
+def test_missing_directory_is_an_empty_queue(queue, tmp_path):
     """Consumers may start before the first producer, and make nothing."""
     with pytest.raises(Empty, match="no such directory"):
         queue.get(timeout=0)
     assert not (tmp_path / "queue").exists()
 
 
-def test_a_timeout_is_waited_for(queue):
+def test_timeout_is_waited_for(queue):
     """Get gives up after its timeout, not before."""
     queue.put(b"x")
     drain(queue)
@@ -69,7 +70,7 @@ def test_a_timeout_is_waited_for(queue):
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_waiting_get_sees_a_put(make_queue):
+def test_waiting_get_sees_a_put(make_queue):
     """Get waits until somebody else puts."""
     getter, putter = make_queue(), make_queue()
     putter.put(b"gone")
@@ -82,7 +83,7 @@ def test_a_waiting_get_sees_a_put(make_queue):
     assert got == [b"x"]
 
 
-def test_a_waiting_get_sees_a_queue_being_made(make_queue):
+def test_waiting_get_sees_a_queue_being_made(make_queue):
     """A consumer that came before the directory sees the first put."""
     getter, putter = make_queue(), make_queue()
     got = []
@@ -93,7 +94,7 @@ def test_a_waiting_get_sees_a_queue_being_made(make_queue):
     assert got == [b"x"]
 
 
-def test_a_waiting_get_sees_a_lease_end(make_queue):
+def test_waiting_get_sees_a_lease_end(make_queue):
     """Get wakes when a dead consumer's lease runs out."""
     queue = make_queue()
     queue.put(b"x")
@@ -143,6 +144,19 @@ def test_get_many_that_fails_keeps_nothing(make_queue, monkeypatch, error):
     assert len(make_queue().get_many(3, timeout=PATIENCE)) == 3
 
 
+def test_give_back_releases_what_it_can(make_queue, needs):
+    """A lease that was lost meanwhile does not keep the others from being released."""
+    needs("fencing")
+    queue = make_queue()
+    for number in range(3):
+        queue.put(f"{number}")
+    leases = queue.get_many(3, timeout=0)
+    make_queue().lease(leases[1].handle).ack()
+    give_back(leases)
+    assert [lease.ended for lease in leases] == ["released", "lost", "released"]
+    assert len(drain(queue)) == 2
+
+
 def test_consume_yields_until_idle(queue):
     """Consume is a loop over leases that ends when nothing comes."""
     for n in range(5):
@@ -165,7 +179,7 @@ def test_consume_stops_at_its_limit(queue):
     assert list(queue.consume(timeout=0, limit=0)) == []
 
 
-def test_the_lease_says_what_it_holds(queue):
+def test_lease_shows_its_message(queue):
     """A fresh lease has a token, an end, and a message with its facts."""
     id = queue.put(b"x")
     lease = queue.get(timeout=0, lease=LONG)
@@ -179,7 +193,7 @@ def test_the_lease_says_what_it_holds(queue):
     assert lease.message is message
 
 
-def test_the_first_delivery_is_attempt_one(queue, needs):
+def test_first_delivery_is_attempt_one(queue, needs):
     """Attempts counts deliveries, this one included."""
     needs("attempts")
     queue.put(b"x")
@@ -196,7 +210,7 @@ def test_tokens_are_never_the_same(make_queue, needs):
     assert len(set(tokens)) == 20
 
 
-def test_a_queue_made_again_is_found(make_queue, tmp_path):
+def test_queue_made_again_is_found(make_queue, tmp_path):
     """Consumers and producers survive somebody removing the directory and making it again."""
     old, other = make_queue(), make_queue()
     old.put(b"gone")
@@ -213,7 +227,7 @@ def test_a_queue_made_again_is_found(make_queue, tmp_path):
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "1", True, [], 1e300])
-def test_a_timeout_that_cannot_be_is_refused(queue, timeout):
+def test_timeout_that_is_invalid_is_refused(queue, timeout):
     """Arguments are checked whether or not there is a message."""
     queue.put(b"x")
     with pytest.raises(SettingsError, match="timeout"):
@@ -222,7 +236,7 @@ def test_a_timeout_that_cannot_be_is_refused(queue, timeout):
 
 
 @pytest.mark.parametrize("lease", [-1, 0, float("nan"), float("inf"), "1", True, 1e300])
-def test_a_lease_that_cannot_be_is_refused(queue, lease):
+def test_lease_that_is_invalid_is_refused(queue, lease):
     """A lease of no time, or of more than names can say, takes nothing."""
     queue.put(b"x")
     with pytest.raises(SettingsError, match="lease"):
@@ -231,7 +245,7 @@ def test_a_lease_that_cannot_be_is_refused(queue, lease):
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.5, "2", True, None])
-def test_a_number_that_cannot_be_is_refused(queue, n):
+def test_number_that_is_invalid_is_refused(queue, n):
     """get_many takes whole numbers from 1."""
     queue.put(b"x")
     with pytest.raises(SettingsError, match="n must"):
@@ -239,7 +253,7 @@ def test_a_number_that_cannot_be_is_refused(queue, n):
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "2", True])
-def test_a_limit_that_cannot_be_is_refused(queue, limit):
+def test_limit_that_is_invalid_is_refused(queue, limit):
     """Consume's limit is a whole number."""
     queue.put(b"x")
     with pytest.raises(SettingsError, match="limit"):

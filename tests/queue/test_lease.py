@@ -12,7 +12,7 @@ from dirqueue import Empty, LeaseLost, Reject, Release, Retry, SettingsError
 from dirqueue import lease as lease_module
 
 
-def test_a_block_that_succeeds_acknowledges(queue):
+def test_block_that_succeeds_acknowledges(queue):
     """With lease as message: ack at the end."""
     queue.put(b"x")
     with queue.get(timeout=0) as message:
@@ -21,7 +21,7 @@ def test_a_block_that_succeeds_acknowledges(queue):
     assert len(queue) == 0
 
 
-def test_a_block_that_fails_retries_and_raises(make_queue, needs):
+def test_block_that_fails_retries_and_raises(make_queue, needs):
     """The exception goes on, and the message comes again with the error kept."""
     needs("attempts", "delay", "dead")
     queue = make_queue(backoff=0)
@@ -33,7 +33,7 @@ def test_a_block_that_fails_retries_and_raises(make_queue, needs):
     assert message.error == "ZeroDivisionError: division by zero"
 
 
-def test_a_block_that_fails_loses_nothing(make_queue):
+def test_block_that_fails_loses_nothing(make_queue):
     """In every layout a failed message is still in the queue."""
     queue = make_queue(backoff=0)
     id = queue.put(b"x")
@@ -53,7 +53,7 @@ def test_an_interrupted_block_releases(queue, error):
     assert lease.message.attempts <= 1
 
 
-def test_a_handler_steers_the_block(make_queue, needs):
+def test_handler_steers_the_block(make_queue, needs):
     """Retry, Reject and Release say how the lease ends, and end there."""
     needs("attempts", "dead", "delay")
     queue = make_queue()
@@ -69,7 +69,7 @@ def test_a_handler_steers_the_block(make_queue, needs):
     assert next(queue.peek("dead")).error == "never"
 
 
-def test_a_lease_ended_inside_its_block_is_left_alone(queue):
+def test_lease_ended_inside_its_block_is_left_alone(queue):
     """The block does not end what its body has ended."""
     queue.put(b"x")
     lease = queue.get(timeout=0)
@@ -124,7 +124,7 @@ def test_each_renewal_is_a_new_lease(queue, needs):
     assert ends == sorted(set(ends))
 
 
-def test_a_long_body_is_readable_through_renewals(queue):
+def test_long_body_is_readable_through_renewals(queue):
     """The file's name changes under the message object, and it does not notice."""
     body = b"x" * 300_000
     queue.put(body)
@@ -137,7 +137,7 @@ def test_a_long_body_is_readable_through_renewals(queue):
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "1", True, 1e300])
-def test_a_renewal_that_cannot_be_is_refused(queue, seconds):
+def test_renewal_that_is_invalid_is_refused(queue, seconds):
     """And the lease is as it was."""
     queue.put(b"x")
     lease = queue.get(timeout=0)
@@ -148,7 +148,7 @@ def test_a_renewal_that_cannot_be_is_refused(queue, seconds):
     lease.ack()
 
 
-def test_a_lease_lost_in_the_background_is_told_at_the_end(make_queue, needs):
+def test_lease_lost_in_the_background_raises_at_the_end_of_the_block(make_queue, needs):
     """A block whose message was taken away must not look as if it had been acknowledged."""
     needs("fencing")
     queue = make_queue()
@@ -160,8 +160,8 @@ def test_a_lease_lost_in_the_background_is_told_at_the_end(make_queue, needs):
     assert lease.ended == "lost"
 
 
-def test_a_loss_the_body_has_handled_is_not_told_twice(make_queue, needs):
-    """Whoever caught LeaseLost inside the block has been told."""
+def test_lease_lost_that_the_block_has_caught_is_not_raised_twice(make_queue, needs):
+    """Whoever caught LeaseLost inside the block knows already."""
     needs("fencing")
     queue = make_queue()
     queue.put(b"x")
@@ -197,7 +197,7 @@ def test_many_blocks_leave_nothing_behind(queue):
     assert len(held) < 10
 
 
-def test_a_lease_is_refused_in_a_forked_child(queue):
+def test_lease_is_refused_in_a_forked_child(queue):
     """The parent's lease is the parent's: the child can neither end nor renew it."""
     queue.put(b"x")
     lease = queue.get(timeout=0)
@@ -263,6 +263,15 @@ def test_fork_while_a_lease_becomes_shared_hangs_nobody(queue, holder):
         assert in_child(child) == b"x"
 
 
+def test_lock_that_guards_locks_is_free_after_a_fork(queue):
+    """As above, without the fork: what the child does first."""
+    queue.put(b"x")
+    with held_by_a_thread(lease_module.MAKING):
+        lease_module._forked()
+        with queue.get(timeout=0) as message:
+            assert message.body == b"x"
+
+
 def test_lease_ended_by_a_signal_handler_within_a_renewal_does_not_hang(queue):
     """The handler interrupts the thread that holds the lock of the lease."""
     queue.put(b"x")
@@ -278,7 +287,7 @@ def test_lease_ended_by_a_signal_handler_within_a_renewal_does_not_hang(queue):
     assert drain(queue) == [b"x"]
 
 
-def test_a_forked_child_may_use_the_queue(queue):
+def test_forked_child_may_use_the_queue(queue):
     """The queue object itself works on both sides of a fork."""
     queue.put(b"parent")
 

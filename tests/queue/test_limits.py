@@ -10,7 +10,7 @@ from support.kit import PATIENCE, drain, files, put_all
 from dirqueue import Full, MessageTooLarge, SettingsError
 
 
-def test_a_full_queue_refuses(make_queue):
+def test_full_queue_refuses(make_queue):
     """max_messages counts what is waiting and held; the error is the standard library's too."""
     queue = make_queue(max_messages=3)
     for _ in range(3):
@@ -25,7 +25,7 @@ def test_a_full_queue_refuses(make_queue):
     assert len(queue) == 3
 
 
-def test_a_put_waits_for_room(make_queue):
+def test_put_waits_for_room(make_queue):
     """A blocked put goes on when a consumer makes room."""
     queue, other = make_queue(max_messages=1), make_queue(max_messages=1)
     queue.put(b"a")
@@ -37,7 +37,7 @@ def test_a_put_waits_for_room(make_queue):
     assert drain(other) == [b"b"]
 
 
-def test_a_put_waits_no_longer_than_its_timeout(make_queue):
+def test_put_waits_no_longer_than_its_timeout(make_queue):
     """Then Full, and nothing was written."""
     queue = make_queue(max_messages=1)
     queue.put(b"a")
@@ -60,7 +60,7 @@ def test_waiting_for_room_burns_no_cpu(make_queue):
     assert time.thread_time() - cpu < 0.5
 
 
-def test_a_batch_fits_or_does_not(make_queue, needs):
+def test_batch_fits_or_does_not(make_queue, needs):
     """put_many counts all of them, and one that never fits is refused at once."""
     needs("batch")
     queue = make_queue(max_messages=3)
@@ -73,7 +73,7 @@ def test_a_batch_fits_or_does_not(make_queue, needs):
     assert len(queue) == 3
 
 
-def test_a_large_body_is_refused(make_queue, tmp_path):
+def test_large_body_is_refused(make_queue, tmp_path):
     """max_size is the largest that is taken; the error has both numbers."""
     queue = make_queue(max_size=10)
     queue.put(b"x" * 10)
@@ -94,7 +94,7 @@ def test_a_large_body_is_refused(make_queue, tmp_path):
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
-def test_a_timeout_that_cannot_be_is_refused(queue, timeout):
+def test_timeout_that_is_invalid_is_refused(queue, timeout):
     """Whether or not the queue has a limit."""
     with pytest.raises(SettingsError, match="timeout"):
         queue.put(b"x", timeout=timeout)

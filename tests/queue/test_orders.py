@@ -54,7 +54,7 @@ def test_priorities_come_first_in_any_order(make_queue, needs, order):
         assert drained == expected
 
 
-def test_an_urgent_message_overtakes(make_queue, needs):
+def test_urgent_message_overtakes(make_queue, needs):
     """A put of ours that is more urgent comes next, though the snapshot is older."""
     needs("priority")
     queue = make_queue(priorities=True)
@@ -65,7 +65,7 @@ def test_an_urgent_message_overtakes(make_queue, needs):
     assert drain(queue, 1) == [b"urgent"]
 
 
-def test_the_priority_of_a_message(make_queue, needs):
+def test_priority_of_a_message(make_queue, needs):
     """It is in the message; a put that names none has the queue's default."""
     needs("priority")
     queue = make_queue(priorities=True, default_priority=7)
@@ -78,7 +78,7 @@ def test_the_priority_of_a_message(make_queue, needs):
 
 
 @pytest.mark.parametrize("priority", [0, -1, 10**9, 1.0, "1", True, float("nan")])
-def test_a_priority_that_cannot_be_is_refused(make_queue, needs, priority):
+def test_priority_that_is_invalid_is_refused(make_queue, needs, priority):
     """A whole number from 1."""
     needs("priority")
     queue = make_queue(priorities=True)
@@ -89,14 +89,14 @@ def test_a_priority_that_cannot_be_is_refused(make_queue, needs, priority):
     assert len(queue) == 0
 
 
-def test_a_priority_needs_a_queue_with_priorities(queue, needs):
+def test_priority_needs_a_queue_with_priorities(queue, needs):
     """The error names the way out."""
     needs("priority")
     with pytest.raises(SettingsError, match="priorities=True"):
         queue.put(b"x", priority=1)
 
 
-def test_a_message_given_back_keeps_its_place(queue):
+def test_message_given_back_keeps_its_place(queue):
     """Release and retry(0) put it where it was: by its id."""
     for body in (b"a", b"b", b"c"):
         queue.put(body)

@@ -43,7 +43,7 @@ def test_peek_shows_each_state(queue, needs):
     assert leased.body == b"held"
 
 
-def test_a_message_says_when_it_was_put(queue):
+def test_message_shows_when_it_was_put(queue):
     """enqueued_at is an aware UTC time."""
     id = queue.put(b"x")
     at = queue.message(id).enqueued_at
@@ -54,11 +54,11 @@ def test_a_message_says_when_it_was_put(queue):
 def test_to_dict_is_json(queue):
     """What is known of a message has a plain form."""
     id = queue.put(b"four")
-    told = json.loads(json.dumps(queue.message(id).to_dict()))
-    assert told["id"] == id
-    assert told["state"] == "ready"
-    assert told["size"] == 4
-    assert told["error"] is None
+    shown = json.loads(json.dumps(queue.message(id).to_dict()))
+    assert shown["id"] == id
+    assert shown["state"] == "ready"
+    assert shown["size"] == 4
+    assert shown["error"] is None
 
 
 def test_stats_count_every_state(queue, needs):
@@ -88,7 +88,7 @@ def test_stats_count_expired_leases(queue):
     assert queue.stats().leased == 1
 
 
-def test_a_missing_queue_is_empty(queue, tmp_path):
+def test_missing_queue_is_empty(queue, tmp_path):
     """Looking at what is not there yet shows nothing and makes nothing."""
     assert queue.stats() == Stats()
     assert len(queue) == 0
@@ -98,7 +98,7 @@ def test_a_missing_queue_is_empty(queue, tmp_path):
     assert not (tmp_path / "queue").exists()
 
 
-def test_an_unknown_id_is_not_found(queue):
+def test_unknown_id_is_not_found(queue):
     """A well-formed id that is nobody's."""
     queue.put(b"x")
     id = queue.put(b"y")
@@ -110,20 +110,20 @@ def test_an_unknown_id_is_not_found(queue):
 
 
 @pytest.mark.parametrize("state", ["new", "Ready", "", None, 3, "../dead"])
-def test_a_state_that_is_none_is_refused(queue, state):
+def test_state_that_is_none_is_refused(queue, state):
     """The error lists the states there are."""
     with pytest.raises(SettingsError, match="ready, delayed, leased"):
         queue.peek(state)
 
 
 @pytest.mark.parametrize("limit", [-1, 1.5, "2", True])
-def test_a_limit_that_cannot_be_is_refused(queue, limit):
+def test_limit_that_is_invalid_is_refused(queue, limit):
     """A limit is a whole number."""
     with pytest.raises(SettingsError, match="limit"):
         queue.peek(limit=limit)
 
 
-def test_a_message_that_moved_on_says_so(queue, needs):
+def test_message_that_moved_on_is_not_found(queue, needs):
     """A peeked message that was taken meanwhile is not there any more."""
     needs("fencing")
     queue.put(b"x" * 100_000)
@@ -138,7 +138,7 @@ def test_a_message_that_moved_on_says_so(queue, needs):
 
 
 @pytest.mark.parametrize("id", ["", "x", "../x", "1_000", "²" * 25, "0" * 25, "1\n", None, 5, 1.5, b"1"])
-def test_an_id_that_cannot_be_is_refused(queue, id):
+def test_id_that_is_invalid_is_refused(queue, id):
     """No string from outside reaches a path."""
     queue.put(b"x")
     with pytest.raises(ValueError, match=r"is not (a|the)") as caught:

@@ -42,7 +42,7 @@ def test_pickling_is_refused_with_what_to_send_instead(queue, protocol):
             assert "\n" not in str(caught.value)
 
 
-def test_what_the_sentence_says_works(make_queue):
+def test_pickling_advice_works(make_queue):
     """A lease is taken over by its handle, a message is found by its id."""
     queue = make_queue()
     bound = things(queue)

@@ -11,7 +11,7 @@ from support.kit import PATIENCE, drain, files, put_all, replaced, wait_until
 from dirqueue.disk import fs
 
 
-def test_a_clean_queue_stays_as_it_is(make_queue, needs):
+def test_purge_of_a_clean_queue_changes_nothing(make_queue, needs):
     """Purge touches no message in any state, and is idempotent."""
     needs("delay", "dead")
     queue = make_queue(stale=0)
@@ -29,7 +29,7 @@ def test_a_clean_queue_stays_as_it_is(make_queue, needs):
     held.ack()
 
 
-def test_a_missing_queue_is_clean(queue):
+def test_missing_queue_is_clean(queue):
     """Nothing to purge, nothing made."""
     assert not any(queue.purge())
 
@@ -111,7 +111,7 @@ def test_done_and_dead_are_kept_for_their_time(native, tmp_path):
     assert (stats.done, stats.dead) == (1, 1)
 
 
-def test_dead_messages_are_kept_for_ever_by_default(native, tmp_path):
+def test_purge_keeps_dead_messages_by_default(native, tmp_path):
     """Nobody's failures vanish unless asked for."""
     queue = native()
     queue.put(b"x")
@@ -145,7 +145,7 @@ def test_tombstones_and_orphaned_notes_go(native, tmp_path):
     assert len(queue) == 1
 
 
-def test_the_second_name_of_a_published_message_goes(native, tmp_path):
+def test_second_name_of_a_published_message_goes(native, tmp_path):
     """A publish by link that died before its unlink: the message stays, ID.new goes."""
     queue = native()
     queue.put(b"y")
@@ -237,7 +237,7 @@ def test_flush_empties_every_layout(make_queue):
     assert len(queue) == 0
 
 
-def test_a_purge_that_may_not_is_an_error_that_says_so(native):
+def test_purge_without_permission_is_an_error(native):
     """A refused unlink does not pass for a clean queue; a refused listing is typed."""
     queue = native()
     queue.put(b"x")
@@ -249,7 +249,7 @@ def test_a_purge_that_may_not_is_an_error_that_says_so(native):
         queue.purge()
 
 
-def test_a_consumer_removes_stale_leftovers_in_passing(make_queue):
+def test_consumer_removes_stale_leftovers_in_passing(make_queue):
     """Cron is a comfort, not a need: what is stale goes when somebody looks, what is fresh stays."""
     queue = make_queue(stale=60)
     if queue.layout.name != "native":

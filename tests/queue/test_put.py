@@ -9,7 +9,7 @@ from support.kit import drain, put_all
 from dirqueue import CodecError, SettingsError
 
 
-def test_a_message_comes_back_as_it_was_put(queue):
+def test_message_comes_back_as_it_was_put(queue):
     """The body is opaque bytes."""
     body = bytes(range(256)) * 3
     queue.put(body)
@@ -34,7 +34,7 @@ def test_bodies_of_any_length_are_whole(queue, size):
         assert stream.read() == body
 
 
-def test_the_directory_is_made_by_the_first_put(make_queue, tmp_path):
+def test_directory_is_made_by_the_first_put(make_queue, tmp_path):
     """A queue needs no set-up, parents included."""
     queue = make_queue("a/b/c")
     assert not (tmp_path / "a").exists()
@@ -59,13 +59,13 @@ def test_every_id_finds_its_message(queue):
         assert queue.message(id).id == id
 
 
-def test_a_put_is_visible_to_other_clients_at_once(make_queue):
+def test_put_is_visible_to_other_clients_at_once(make_queue):
     """Nothing is kept in the putting object."""
     make_queue().put(b"x")
     assert drain(make_queue()) == [b"x"]
 
 
-def test_a_durable_put_is_the_same(make_queue):
+def test_durable_put_is_the_same(make_queue):
     """Sync changes when it is safe, not what is there."""
     queue = make_queue(sync=True)
     put_all(queue, [b"a"])
@@ -119,7 +119,7 @@ def test_put_path_moves_a_file_in(queue, layout, tmp_path):
             assert os.fstat(stream.fileno()).st_ino == inode
 
 
-def test_a_delayed_message_waits(queue, needs):
+def test_delayed_message_waits(queue, needs):
     """A delay keeps the message from everybody until it is over."""
     needs("delay")
     id = queue.put(b"later", delay=600)
@@ -129,14 +129,14 @@ def test_a_delayed_message_waits(queue, needs):
     assert queue.message(id).until > queue.message(id).enqueued_at
 
 
-def test_a_delayed_message_comes(queue, needs):
+def test_delayed_message_comes(queue, needs):
     """A waiting get wakes when a delay comes due."""
     needs("delay")
     queue.put(b"soon", delay=0.05)
     assert queue.get(timeout=30).message.body == b"soon"
 
 
-def test_a_delayed_batch_waits(queue, needs):
+def test_delayed_batch_waits(queue, needs):
     """The delay of put_many holds for all of them."""
     needs("delay", "batch")
     queue.put_many([b"a", b"b"], delay=600)

@@ -29,8 +29,8 @@ def test_a_batch_appears_by_one_rename(native, n, sync):
     assert drain(other) == [f"{each}".encode() for each in range(n)]
 
 
-def test_a_failed_batch_leaves_nothing(native, tmp_path):
-    """A body that cannot be, an iterator that raises, a full disk: nothing is visible, nothing is left."""
+def test_failed_batch_leaves_nothing(native, tmp_path):
+    """An invalid body, an iterator that raises, a full disk: nothing is visible, nothing is left."""
     queue = native()
     queue.put(b"x")
     before = files(tmp_path / "queue")
@@ -54,7 +54,7 @@ def test_a_failed_batch_leaves_nothing(native, tmp_path):
 
 
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
-def test_a_large_batch_is_in_parts_and_in_order(native, monkeypatch, order):
+def test_large_batch_is_in_parts_and_in_order(native, monkeypatch, order):
     """Parts bound what a listing shows; the order is that of the puts, or its reverse."""
     monkeypatch.setattr(publish, "SLICE_SIZE", 10)
     queue = native(order=order)
@@ -66,7 +66,7 @@ def test_a_large_batch_is_in_parts_and_in_order(native, monkeypatch, order):
     assert [name for name in files(queue.path) if "batch" in name] == []
 
 
-def test_a_drained_batch_is_removed_by_get(native):
+def test_drained_batch_is_removed_by_get(native):
     """Nobody has to purge."""
     queue = native()
     for _ in range(5):
@@ -92,7 +92,7 @@ def test_messages_of_a_batch_live_like_others(native):
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_appear_at_once(native):
+def test_hundred_thousand_appear_at_once(native):
     """The promise of the issue, whole."""
     queue = native()
     queue.put_many(b"x" for _ in range(100_000))

@@ -36,13 +36,13 @@ def interleaved(queues, times=3):
     return bodies
 
 
-def test_a_set_by_time_is_one_stream(queues):
+def test_set_by_time_is_one_stream(queues):
     """Whatever the layouts, the oldest message of all comes first."""
     bodies = interleaved(queues)
     assert take(QueueSet(queues, order="time")) == bodies
 
 
-def test_a_fair_set_goes_round(queues):
+def test_fair_set_goes_round(queues):
     """A queue with much in it does not keep the others waiting."""
     for _ in range(5):
         queues[0].put(b"much")
@@ -50,7 +50,7 @@ def test_a_fair_set_goes_round(queues):
     assert take(QueueSet(queues))[:2] == [b"much", b"little"]
 
 
-def test_a_set_in_the_given_order_empties_the_first_queue_first(queues):
+def test_set_in_the_given_order_empties_the_first_queue_first(queues):
     """The others get what the first leaves."""
     queues[1].put(b"second")
     queues[0].put(b"first")
@@ -71,7 +71,7 @@ def test_peek_shows_all_queues_by_time_and_takes_nothing(queues):
     assert sum(stats.ready for stats in together.stats().values()) == len(bodies)
 
 
-def test_a_lease_knows_its_queue(queues):
+def test_lease_knows_its_queue(queues):
     """Owner tells where a message came from, and the set can change meanwhile."""
     queues[2].put(b"x")
     together = QueueSet(queues)
@@ -83,7 +83,7 @@ def test_a_lease_knows_its_queue(queues):
     lease.ack()
 
 
-def test_what_cannot_be_is_refused(queues, tmp_path):
+def test_invalid_arguments_are_refused(queues, tmp_path):
     """A directory is in a set once; an order must be known; nothing there is Empty."""
     together = QueueSet(queues)
     with pytest.raises(SettingsError, match="already"):
@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused(queues, tmp_path):
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_waiting_get_is_woken_by_any_local_queue(tmp_path, monkeypatch, which):
+def test_waiting_get_is_woken_by_any_local_queue(tmp_path, monkeypatch, which):
     """No poll comes to its help: the kernel tells of a put to whichever queue of the set."""
     pytest.importorskip("inotify_simple", reason="needs inotify-simple")
     monkeypatch.setattr(waiting, "LONGEST_WATCHED", 10 * PATIENCE)
@@ -125,7 +125,7 @@ def test_a_waiting_get_is_woken_by_any_local_queue(tmp_path, monkeypatch, which)
         queue.close()
 
 
-def test_a_waiting_get_polls_what_cannot_be_watched(tmp_path):
+def test_waiting_get_polls_what_cannot_be_watched(tmp_path):
     """A dirq queue in the set, and one whose directory is not there yet."""
     queues = [Queue(tmp_path / layout, layout=layout, sync=False) for layout in ("dirq-simple", "native")]
     queues[0].layout.create()
@@ -142,7 +142,7 @@ def test_a_waiting_get_polls_what_cannot_be_watched(tmp_path):
     together.close()
 
 
-def test_a_lease_that_runs_out_wakes_a_waiting_get(tmp_path):
+def test_lease_that_runs_out_wakes_a_waiting_get(tmp_path):
     """Nobody puts anything: the wait ends when a lease of one of the queues does."""
     queues = [Queue(tmp_path / name, sync=False, margin=0) for name in "ab"]
     queues[1].put(b"x")

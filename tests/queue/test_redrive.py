@@ -52,14 +52,14 @@ def test_dead_messages_come_again_by_their_error(dead):
     assert queue.redrive(match="nothing like it") == []
 
 
-def test_a_dry_run_changes_nothing(dead):
+def test_dry_run_changes_nothing(dead):
     """It says what would be driven."""
     queue, ids = dead
     assert queue.redrive(dry_run=True) == ids
     assert queue.stats().dead == 3
 
 
-def test_a_limit_takes_the_oldest(dead):
+def test_limit_takes_the_oldest(dead):
     """So many, the oldest first, each reported to progress."""
     queue, ids = dead
     calls = []
@@ -68,7 +68,7 @@ def test_a_limit_takes_the_oldest(dead):
     assert queue.redrive(limit=0) == []
 
 
-def test_a_missing_id_says_so(dead):
+def test_message_of_an_unknown_id_is_not_found(dead):
     """One id that is not dead is an error."""
     queue, ids = dead
     queue.redrive(ids[0])
@@ -76,7 +76,7 @@ def test_a_missing_id_says_so(dead):
         queue.redrive(ids[0])
 
 
-def test_what_cannot_be_is_refused(dead):
+def test_invalid_arguments_are_refused(dead):
     """Bad ids, patterns and limits."""
     queue, _ = dead
     with pytest.raises(InvalidId):
@@ -89,7 +89,7 @@ def test_what_cannot_be_is_refused(dead):
     assert queue.stats().dead == 3
 
 
-def test_the_dead_are_a_queue(dead):
+def test_dead_are_a_queue(dead):
     """They can be counted, looked at, got and acknowledged like any other."""
     queue, _ = dead
     assert len(queue.dead) == 3
@@ -101,7 +101,7 @@ def test_the_dead_are_a_queue(dead):
     assert queue.stats().foreign == 0
 
 
-def test_a_dead_message_can_die_again(dead):
+def test_dead_message_can_die_again(dead):
     """And has the new reason then."""
     queue, ids = dead
     queue.redrive(ids[0])

@@ -20,7 +20,7 @@ def test_a_failed_message_comes_again(queue, needs):
     assert lease.message.body == b"x"
 
 
-def test_a_failed_message_backs_off(make_queue, needs):
+def test_failed_message_backs_off(make_queue, needs):
     """Without a delay the queue's own backoff decides."""
     needs("delay", "attempts")
     queue = make_queue(backoff=600, max_backoff=600)
@@ -35,7 +35,7 @@ def test_a_failed_message_backs_off(make_queue, needs):
     assert timedelta(seconds=290) < waits.until - datetime.now(UTC) < timedelta(seconds=601)
 
 
-def test_the_error_is_kept_beside_the_message(queue, needs):
+def test_error_is_kept_beside_the_message(queue, needs):
     """The next consumer can see why it failed last and when."""
     needs("attempts", "dead")
     queue.put(b"x")
@@ -47,7 +47,7 @@ def test_the_error_is_kept_beside_the_message(queue, needs):
     assert queue.get(timeout=PATIENCE).message.error == "ValueError: worse"
 
 
-def test_a_success_takes_the_error_away(queue, needs, tmp_path):
+def test_success_takes_the_error_away(queue, needs, tmp_path):
     """After ack nothing is left, the reason of the last failure included."""
     needs("attempts", "dead")
     id = queue.put(b"x")
@@ -74,7 +74,7 @@ def test_after_max_attempts_a_message_is_dead(make_queue, needs):
 
 
 def test_consumers_that_die_use_up_attempts(make_queue, needs):
-    """A message that kills its consumers is dead after max_attempts, and says who held it last."""
+    """A message that kills its consumers is dead after max_attempts, and the error names its last holder."""
     needs("attempts", "dead")
     queue = make_queue(max_attempts=2)
     id = queue.put(b"x")
@@ -90,7 +90,7 @@ def test_consumers_that_die_use_up_attempts(make_queue, needs):
 
 
 def test_no_limit_of_attempts(make_queue, needs):
-    """max_attempts=0 tries for ever."""
+    """max_attempts=0 tries without limit."""
     needs("attempts")
     queue = make_queue(max_attempts=0)
     queue.put(b"x")
@@ -101,7 +101,7 @@ def test_no_limit_of_attempts(make_queue, needs):
     assert queue.stats().dead == 0
 
 
-def test_a_released_message_comes_again_uncounted(queue):
+def test_released_message_comes_again_uncounted(queue):
     """Release is no failure: at once, and the attempt is given back."""
     id = queue.put(b"x")
     for _ in range(10):
@@ -113,7 +113,7 @@ def test_a_released_message_comes_again_uncounted(queue):
     assert queue.stats().ready == 1
 
 
-def test_a_release_after_a_failure_keeps_the_count(queue, needs):
+def test_release_after_a_failure_keeps_the_count(queue, needs):
     """Only the released delivery is uncounted."""
     needs("attempts")
     queue.put(b"x")
@@ -122,7 +122,7 @@ def test_a_release_after_a_failure_keeps_the_count(queue, needs):
     assert queue.get(timeout=PATIENCE).message.attempts == 2
 
 
-def test_a_rejected_message_is_dead(queue, needs):
+def test_rejected_message_is_dead(queue, needs):
     """Reject says never again, and why."""
     needs("dead")
     id = queue.put(b"x")
@@ -138,7 +138,7 @@ def test_a_rejected_message_is_dead(queue, needs):
 
 
 @pytest.mark.parametrize("verb", ["retry", "release", "reject", "renew"])
-def test_a_stale_end_is_refused_and_touches_nothing(make_queue, needs, tmp_path, verb):
+def test_stale_end_is_refused_and_touches_nothing(make_queue, needs, tmp_path, verb):
     """Whoever lost the lease can change nothing: not the message, not the note beside it."""
     needs("fencing")
     queue = make_queue()
@@ -156,7 +156,7 @@ def test_a_stale_end_is_refused_and_touches_nothing(make_queue, needs, tmp_path,
 
 
 @pytest.mark.parametrize("verb", ["retry", "release", "reject", "renew"])
-def test_a_stale_end_of_a_finished_message_brings_nothing_back(make_queue, needs, tmp_path, verb):
+def test_stale_end_of_a_finished_message_brings_nothing_back(make_queue, needs, tmp_path, verb):
     """An acknowledged message stays gone, whatever a late holder says."""
     needs("fencing")
     queue = make_queue()
@@ -170,7 +170,7 @@ def test_a_stale_end_of_a_finished_message_brings_nothing_back(make_queue, needs
     assert drain(queue) == []
 
 
-def test_a_stale_release_of_a_released_message_is_refused(make_queue, needs):
+def test_stale_release_of_a_released_message_is_refused(make_queue, needs):
     """That the message is ready again does not make our release true."""
     needs("fencing")
     queue = make_queue()
@@ -183,7 +183,7 @@ def test_a_stale_release_of_a_released_message_is_refused(make_queue, needs):
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), "1", 1e300])
-def test_a_delay_that_cannot_be_is_refused(queue, delay):
+def test_delay_that_is_invalid_is_refused(queue, delay):
     """And the lease is still held."""
     queue.put(b"x")
     lease = queue.get(timeout=0)

@@ -13,21 +13,21 @@ def test_what_was_given_at_create_is_what_everybody_gets(tmp_path):
     """queue.json holds what was said, and wins over defaults."""
     path = tmp_path / "queue"
     Queue.create(path, lease=7.5, max_attempts=2, priorities=True, sync=False)
-    told = json.loads((path / "queue.json").read_text())
-    assert told == {"format": 1, "lease": 7.5, "max_attempts": 2, "priorities": True, "sync": False}
+    stored = json.loads((path / "queue.json").read_text())
+    assert stored == {"format": 1, "lease": 7.5, "max_attempts": 2, "priorities": True, "sync": False}
     opened = Queue(path).settings
     assert (opened.lease, opened.max_attempts, opened.priorities, opened.sync) == (7.5, 2, True, False)
     assert opened.order == "fifo"
 
 
-def test_a_setting_that_equals_a_default_is_kept_too(tmp_path):
+def test_setting_that_equals_a_default_is_kept_too(tmp_path):
     """What was said at create holds, even if it is what nobody had to say."""
     Queue.create(tmp_path / "queue", lease=30.0)
     with pytest.raises(SettingsError, match=r"lease=10 .*lease=30\.0"):
         Queue(tmp_path / "queue", lease=10)
 
 
-def test_a_conflict_names_both(tmp_path):
+def test_conflict_names_both(tmp_path):
     """An argument that says otherwise is an error; one that agrees is fine; others are free."""
     path = tmp_path / "queue"
     Queue.create(path, lease=7.5)
@@ -55,7 +55,7 @@ def test_create_twice_alike_is_fine_and_otherwise_an_error(tmp_path):
     assert drain(Queue(tmp_path / "queue")) == [b"x"]
 
 
-def test_a_queue_in_use_gets_no_settings(tmp_path):
+def test_queue_in_use_gets_no_settings(tmp_path):
     """Messages that were put under other rules are not put under these."""
     queue = Queue(tmp_path / "queue", sync=False)
     queue.put(b"x")
@@ -118,7 +118,7 @@ def test_queue_json_that_is_damaged_is_a_layout_error(tmp_path, text):
     assert (tmp_path / "queue.json").read_bytes() == text
 
 
-def test_a_queue_that_must_exist(tmp_path):
+def test_queue_that_must_exist(tmp_path):
     """create=False makes nothing, at once and later."""
     with pytest.raises(FileNotFoundError) as caught:
         Queue(tmp_path / "queue", create=False)
@@ -126,7 +126,7 @@ def test_a_queue_that_must_exist(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_relative_path_means_the_same_queue_for_ever(tmp_path, monkeypatch):
+def test_relative_path_stays_the_same_queue_after_chdir(tmp_path, monkeypatch):
     """A process that changes its directory keeps its queue."""
     monkeypatch.chdir(tmp_path)
     queue = Queue("queue", sync=False)

@@ -53,7 +53,7 @@ def test_many_threads_share_one_object(queue):
     assert sorted(got) == sorted(put)
 
 
-def test_a_signal_handler_may_put(queue):
+def test_signal_handler_may_put(queue):
     """A handler that interrupts a put or a get in any line can use the queue itself."""
     import signal
 

@@ -1,9 +1,11 @@
 """A consumer that waits is woken by what is put, wherever the producers put it."""
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
+from support.kit import in_child
 from support.patience import until
 
 from dirqueue import Empty, Queue, QueueSet, waiting
@@ -156,12 +158,47 @@ def test_waits_share_a_descriptor(tmp_path, monkeypatch):
     made[0].close()
 
 
-def test_a_forked_child_closes_its_parents_descriptors(monkeypatch):
-    """Events read by a child would be missed by the parent."""
-    kept = [inotify_simple.INotify()]
-    monkeypatch.setattr(waiting, "_idle", kept)
-    waiting._close_idle()
-    assert kept == []
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_forked_child_closes_its_parents_descriptors(tmp_path):
+    """Events read by a child would be missed by the parent; the parent keeps its own."""
+    with Queue(tmp_path / "q", sync=False) as queue:
+        queue.put(b"x")
+        queue.get(timeout=0).ack()
+        with pytest.raises(Empty):
+            queue.get(timeout=0.01)
+        fds = [each.fileno() for each in waiting._idle]
+
+        def child():
+            return [os.path.realpath(f"/proc/self/fd/{fd}").endswith("inotify") for fd in fds]
+
+        assert fds
+        assert in_child(child) == [False] * len(fds)
+        assert child() == [True] * len(fds)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_child_forked_while_another_thread_waits_can_wait_and_get(tmp_path, armed):
+    """The child has queue objects, locks and descriptors of its own to wait with."""
+    path = tmp_path / "q"
+    waits = Queue(path, sync=False)
+    waits.put(b"first")
+    waits.get(timeout=0).ack()
+    got = []
+    thread = threading.Thread(target=lambda: got.append(waits.get(timeout=2 * PATIENCE).message.body))
+    thread.start()
+    assert armed.wait(PATIENCE)
+
+    def child():
+        with Queue(path, sync=False) as mine:
+            with pytest.raises(Empty):
+                mine.get(timeout=0.05)
+            mine.put(b"of the child")
+            return True
+
+    assert in_child(child)
+    thread.join(2 * PATIENCE)
+    assert got == [b"of the child"]
+    waits.close()
 
 
 def _source(kind, tmp_path, names="ab"):

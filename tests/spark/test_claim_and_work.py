@@ -22,7 +22,7 @@ def test_a_claimed_batch_is_acknowledged_at_the_end_of_the_block(spark, queue_di
     assert pins.consumers(queue.layout.directory) == []
 
 
-def test_an_exception_gives_the_batch_back(spark, queue_dir):
+def test_a_claimed_batch_goes_back_on_an_exception(spark, queue_dir):
     """Uncounted, and in order."""
     queue = Queue(queue_dir)
     queue.put_many([b"1", b"2"])
@@ -43,14 +43,14 @@ def test_a_claimed_batch_cannot_be_read_after_its_block(spark, queue_dir):
             late.collect()
 
 
-def test_an_empty_queue_gives_an_empty_frame(spark, queue_dir):
+def test_a_claim_of_an_empty_queue_is_an_empty_frame(spark, queue_dir):
     """No error: there is nothing to do."""
     Queue.create(queue_dir)
     with dirqueue.spark.claim(spark, queue_dir) as frame:
         assert frame.count() == 0
 
 
-def test_a_batch_that_was_given_to_others_cannot_be_acknowledged(spark, queue_dir):
+def test_a_claim_that_was_given_back_raises_lease_lost(spark, queue_dir):
     """A driver that was away too long learns it at the end of the block."""
     queue = Queue(queue_dir)
     queue.put(b"1")
@@ -114,7 +114,7 @@ def test_a_stream_renews_its_claims_while_a_batch_is_longer_than_its_lease(spark
     assert queue.stats().ready == 0
 
 
-def test_a_claim_of_what_cannot_be_is_refused(spark, tmp_path):
+def test_a_claim_with_invalid_arguments_is_refused(spark, tmp_path):
     """A missing queue, a wrong limit."""
     with pytest.raises(QueueNotFound), dirqueue.spark.claim(spark, tmp_path / "nowhere"):
         pass
@@ -163,7 +163,7 @@ def test_work_refuses_a_handler_that_would_not_run(spark, queue_dir):
     assert queue.stats().delayed == 1
 
 
-def test_work_on_what_cannot_be_is_refused(spark, tmp_path):
+def test_work_with_invalid_arguments_is_refused(spark, tmp_path):
     """A missing queue, no workers, something that has no partitions."""
     with pytest.raises(QueueNotFound):
         dirqueue.spark.work(1, tmp_path / "nowhere", handle, spark=spark)

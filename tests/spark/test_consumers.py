@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.kit import FORK, drain, files
+from support.kit import FORK, PATIENCE, drain, files
 from support.patience import until
 
-from dirqueue import Queue, QueueError
+from dirqueue import DirQueueError, Queue, QueueError
 from dirqueue.layouts.native import pins, staged
+from dirqueue.spark import stream_source
 from dirqueue.spark.columns import Rows, read_schema
 from dirqueue.spark.options import open_native
 from dirqueue.spark.stream_source import StreamReader
@@ -29,6 +30,12 @@ def rows(reader, start, end):
     """Return the bodies that the tasks of a batch read."""
     batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
     return sorted(body for batch in batches for body in batch.column("value").to_pylist())
+
+
+def receive(pipe):
+    """Return what a child sends; fail if it sends nothing."""
+    assert pipe.poll(PATIENCE), "the child sent nothing"
+    return pipe.recv()
 
 
 @pytest.fixture
@@ -76,10 +83,48 @@ def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
     here, there = FORK.Pipe(duplex=False)
     child = FORK.Process(target=die, args=(there,))
     child.start()
-    end = here.recv()
+    end = receive(here)
     child.join()
     assert source(queue).latestOffset(START, ALL) == START
     assert rows(source(queue), START, end) == [b"1", b"2", b"3"]
+
+
+def test_messages_of_a_killed_driver_come_back_to_plain_consumers(queue_dir):
+    """After claimTimeout, without a purge."""
+    queue = Queue.create(queue_dir, margin=0.0)
+    queue.put_many([b"1", b"2"])
+
+    def die():
+        reader = source(queue, claimTimeout="0.5")
+        reader.partitions(START, reader.latestOffset(START, ALL))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = FORK.Process(target=die)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    directory = queue.layout.directory
+    (lost,) = pins.consumers(directory)
+    until(lambda: pins.owner(directory, lost).until < directory.clock.now(), "the end of the timeout")
+    assert queue.stats().leased == 2
+    with Queue(queue_dir) as consumer:
+        for body in (b"1", b"2"):
+            lease = consumer.get(timeout=PATIENCE)
+            assert lease.message.body == body
+            lease.ack()
+    assert queue.stats().total == 0
+
+
+def test_a_running_stream_takes_what_lost_consumers_had_pinned(queue, monkeypatch):
+    """Not only when it starts: a queue that nobody else reads needs no purge either."""
+    monkeypatch.setattr(stream_source, "RELEASE_SECONDS", 0.0)
+    monkeypatch.setattr(stream_source, "IDLE_TIMES", 0.0)
+    monkeypatch.setattr(stream_source, "IDLE_SECONDS", 0.0)
+    lost, reader = source(queue), source(queue)
+    lost.partitions(START, lost.latestOffset(START, ALL))
+    assert reader.latestOffset(START, ALL) == START
+    os.utime(Path(queue.path, pins.PINS, lost._consumer.name, pins.OWNER), (0, 0))
+    assert reader.latestOffset(START, ALL)["messages"] == 3
 
 
 def test_two_queries_of_one_checkpoint_are_refused(queue):
@@ -137,7 +182,7 @@ def test_a_source_that_was_stopped_for_longer_than_claim_timeout_fails(queue_dir
         go.recv()
         try:
             reader.latestOffset(end, ALL)
-        except QueueError as error:
+        except DirQueueError as error:
             there.send(str(error))
         else:
             there.send("no error")
@@ -146,12 +191,12 @@ def test_a_source_that_was_stopped_for_longer_than_claim_timeout_fails(queue_dir
     wait, go = FORK.Pipe(duplex=False)
     child = FORK.Process(target=run, args=(there, wait))
     child.start()
-    here.recv()
+    receive(here)
     os.kill(child.pid, signal.SIGSTOP)
     until(lambda: queue.purge().released, "the lot to go back")
     os.kill(child.pid, signal.SIGCONT)
     go.send("go on")
-    assert "stopped for longer than claimTimeout (0.5 s), and the messages of lot 1" in here.recv()
+    assert "stopped for longer than claimTimeout (0.5 s), and the messages of lot 1" in receive(here)
     child.join()
     assert drain(queue) == [b"1", b"2"]
 
@@ -183,7 +228,7 @@ def test_a_write_whose_first_row_is_late_keeps_its_staging(queue_dir):
 def test_a_note_that_nobody_can_read_is_left_alone(queue):
     """Whatever the file holds, another consumer can start."""
     directory = queue.layout.directory
-    for number, text in enumerate((b"\xff", b"[]", b'{"provisional": true, "pid": "x"}')):
+    for number, text in enumerate((b"\xff", b"[1]", b'{"provisional": true, "pid": "x"}')):
         base = Path(queue.path, pins.PINS, f"stream-{number}")
         base.mkdir(parents=True)
         (base / pins.OWNER).write_bytes(text)

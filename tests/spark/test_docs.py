@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "howto" / "spark.md"
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_examples_about_spark_run(without_java, tmp_path):
+def test_the_examples_of_the_page_run(without_java, tmp_path):
     """Python blocks as one program, shell blocks one after the other, in an empty directory, without any Java."""
     script = []
     for language, mark, text in blocks(PAGE):

@@ -1,4 +1,4 @@
-"""What goes wrong on an executor is told in the driver: which queue, and what to do."""
+"""An error on an executor reaches the driver: it names the queue and what to do."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def open_dir():
 @pytest.mark.root
 @pytest.mark.parametrize("job", [read, write, pytest.param(stream, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("closed", ["the queue", pytest.param("what is in it", marks=pytest.mark.slow)])
-def test_no_permission_on_an_executor_is_told_in_the_driver(spark, open_dir, job, closed):
+def test_a_permission_error_on_an_executor_reaches_the_driver(spark, open_dir, job, closed):
     """The driver may do everything, its tasks run as nobody: one sentence with the path, nothing left of a write."""
     queue = Queue(open_dir / "q")
     queue.put_many([b"1", b"2"])

@@ -18,10 +18,10 @@ def test_a_queue_is_drained_to_files_once(spark, tmp_path):
     """Two runs, with a put in between; each message is in the output once."""
     queue = Queue(tmp_path / "q")
     queue.put_many([b"%d" % i for i in range(30)])
-    told = []
-    done = dirqueue.spark.drain(spark, queue.path, tmp_path / "out", batch=20, progress=told.append)
+    progress = []
+    done = dirqueue.spark.drain(spark, queue.path, tmp_path / "out", batch=20, progress=progress.append)
     assert (done.messages, done.batches, done.left) == (30, 2, 0)
-    assert sum(told) == 30
+    assert sum(progress) == 30
     queue.put(b"more")
     assert dirqueue.spark.drain(spark, queue.path, tmp_path / "out", batch=20).messages == 1
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
@@ -70,7 +70,7 @@ def test_a_drain_whose_output_was_deleted_is_refused(spark, tmp_path):
     assert dirqueue.spark.drain(spark, queue.path, tmp_path / "out").messages == 1
 
 
-def test_a_drain_of_what_cannot_be_is_refused(spark, tmp_path):
+def test_a_drain_with_invalid_arguments_is_refused(spark, tmp_path):
     """A missing queue, an unknown format."""
     with pytest.raises(QueueNotFound):
         dirqueue.spark.drain(spark, tmp_path / "nowhere", tmp_path / "out")
@@ -171,19 +171,19 @@ def test_the_command_runs_the_jobs(spark, tmp_path, capsys, monkeypatch):
     assert "the chart is an SVG image: name it FILE.svg" in capsys.readouterr().err
     assert main(["spark", "replay", "q"]) == 3
     assert main(["spark", "drain", "nowhere", "out"]) == 1
-    told = capsys.readouterr()
-    assert "there is no queue at" in told.err
-    assert "tasks" not in told.err, "nobody is at the terminal"
+    printed = capsys.readouterr()
+    assert "there is no queue at" in printed.err
+    assert "tasks" not in printed.err, "nobody is at the terminal"
 
 
-def test_every_job_tells_how_far_it_is_and_what_it_did(spark, tmp_path, capsys, monkeypatch):
+def test_every_job_reports_progress_and_counts(spark, tmp_path, capsys, monkeypatch):
     """Progress on stderr while it runs, a line of counts on stdout at the end."""
     from dirqueue.__main__ import main
 
     def run(*words):
         assert main(["spark", words[0], "--progress", *words[1:]]) == 0
-        told = capsys.readouterr()
-        return told.out.splitlines(), told.err.splitlines()[-1]
+        printed = capsys.readouterr()
+        return printed.out.splitlines(), printed.err.splitlines()[-1]
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.json").write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\n')

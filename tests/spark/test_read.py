@@ -26,7 +26,7 @@ def queue(queue_dir):
     return queue
 
 
-def test_a_row_says_what_the_name_says(spark, queue):
+def test_a_row_holds_what_the_name_holds(spark, queue):
     """id, value, enqueued_at, attempts, priority, size, state, queue; and the message is still there."""
     (row,) = load(spark, queue.path).collect()
     (message,) = queue.peek()
@@ -43,7 +43,7 @@ def test_each_state_can_be_read(spark, queue, state):
     assert [bytes(row.value) for row in load(spark, queue.path, state=state).collect()] == [state.encode()]
 
 
-def test_several_states_and_columns_of_ones_own(spark, queue):
+def test_a_schema_chooses_columns_of_several_states(spark, queue):
     """A schema leaves columns out, gives text instead of bytes, and adds error, token and until."""
     reader = spark.read.format("dirqueue").option("state", "all")
     rows = reader.schema("value string, error string, state string").load(queue.path).collect()

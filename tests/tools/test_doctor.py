@@ -8,6 +8,7 @@ import pytest
 from support.running import sentence
 
 from dirqueue.disk import fs
+from dirqueue.disk.clock import Clock
 from dirqueue.tools import doctor
 from dirqueue.tools.doctor import probes, stress
 
@@ -53,7 +54,7 @@ def refuse(code):
 
 
 def test_without_hard_links_dirq_simple_fails_and_native_does_not(dq, tmp_path, few, monkeypatch):
-    """The reason is told with the verdict."""
+    """The verdict gives the reason."""
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
     monkeypatch.setattr(fs, "link", refuse(errno.EPERM))
     report = doctor.examine(str(tmp_path))
@@ -86,7 +87,7 @@ def test_a_race_won_twice_fails(tmp_path, few, monkeypatch):
         ("statvfs", errno.ENOSYS, "space", "fail"),
     ],
 )
-def test_a_call_that_fails_is_told(tmp_path, few, monkeypatch, call, code, probe, result):
+def test_a_call_that_fails_is_reported(tmp_path, few, monkeypatch, call, code, probe, result):
     """Whatever fails, the doctor goes on and says it."""
     made = fs.mkdir
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
@@ -102,10 +103,8 @@ def test_a_call_that_fails_is_told(tmp_path, few, monkeypatch, call, code, probe
 
 
 def test_drawbacks_are_warnings(tmp_path, few, monkeypatch):
-    """A wrong clock, little space, memory instead of disk: usable, and told."""
+    """A wrong clock, little space, memory instead of disk: usable, with a warning."""
     from types import SimpleNamespace
-
-    from dirqueue.disk.clock import Clock
 
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
     monkeypatch.setattr(Clock, "now", lambda self: 0)
@@ -115,6 +114,18 @@ def test_drawbacks_are_warnings(tmp_path, few, monkeypatch):
     report = doctor.examine(str(tmp_path))
     assert (results(report)["clock"], results(report)["space"]) == ("warn", "warn")
     assert report.good_for("native")
+
+
+@pytest.mark.parametrize("year", [1970, 2000])
+def test_a_server_whose_clock_was_never_set_fails(dq, tmp_path, few, monkeypatch, year):
+    """Names need a time of 16 digits: no queue can be used there, and the doctor says so instead of ending."""
+    monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
+    monkeypatch.setattr(Clock, "_touch", lambda self: ((year - 1970) * 365.25 + 10) * 86400.0)
+    done = dq("doctor", tmp_path)
+    rows = [line.split("\t") for line in done.lines]
+    assert done.status == 5
+    assert [row[2] for row in rows if row[1] in ("clock", "native")] == ["FAIL", "FAIL"]
+    assert str(year) in next(row[3] for row in rows if row[1] == "clock")
 
 
 def test_a_directory_that_cannot_be_examined(dq, tmp_path):
@@ -128,11 +139,11 @@ def test_a_directory_that_cannot_be_examined(dq, tmp_path):
 def test_stress_counts_every_message_and_leaves_nothing(dq, tmp_path, few):
     """Status 0, each promise with its figures, a second path as another host, and a clean directory."""
     done = dq("doctor", "--stress", tmp_path, tmp_path, "--seconds", "1", "--json")
-    told = [row for row in map(json.loads, done.lines) if row["what"] == "stress"]
+    rows = [row for row in map(json.loads, done.lines) if row["what"] == "stress"]
     assert done.status == 0, done
-    assert [row["result"] for row in told] == ["PASS"] * 5
-    assert told[0]["name"] == "nothing is lost"
-    assert told[0]["detail"].startswith("0 of ")
+    assert [row["result"] for row in rows] == ["PASS"] * 5
+    assert rows[0]["name"] == "nothing is lost"
+    assert rows[0]["detail"].startswith("0 of ")
     assert os.listdir(tmp_path) == []
 
 

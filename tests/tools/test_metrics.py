@@ -40,16 +40,16 @@ def parsed(text):
     }
 
 
-def check(told, a, empty):
-    counts = {state: told["dirqueue_messages", a, state] for state in metrics.STATES}
+def check(values, a, empty):
+    counts = {state: values["dirqueue_messages", a, state] for state in metrics.STATES}
     assert counts == {"ready": 3, "delayed": 1, "leased": 1, "dead": 1, "done": 1, "new": 0}
-    assert {told["dirqueue_messages", empty, state] for state in metrics.STATES} == {0}
-    assert told["dirqueue_up", a] == told["dirqueue_up", empty] == 1
-    assert told["dirqueue_oldest_ready_age_seconds", a] > 0
-    assert told["dirqueue_oldest_ready_age_seconds", empty] == 0
+    assert {values["dirqueue_messages", empty, state] for state in metrics.STATES} == {0}
+    assert values["dirqueue_up", a] == values["dirqueue_up", empty] == 1
+    assert values["dirqueue_oldest_ready_age_seconds", a] > 0
+    assert values["dirqueue_oldest_ready_age_seconds", empty] == 0
 
 
-def test_the_text_says_what_is_there(spool, tmp_path):
+def test_metrics_has_the_counts_of_each_queue(spool, tmp_path):
     """Every state of every queue under the root, readable by Prometheus' parser, odd names and all."""
     done = dq("metrics", "spool", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -79,10 +79,10 @@ def test_a_file_that_cannot_be_written_is_one_sentence(spool, tmp_path):
 def test_a_queue_that_cannot_be_read_is_down_and_the_others_are_counted(spool, tmp_path):
     """One damaged queue.json does not hide the rest."""
     (spool / "empty" / "queue.json").write_text("{")
-    told = parsed(dq("metrics", "spool", cwd=tmp_path).stdout.decode())
-    assert told["dirqueue_up", "spool/empty"] == 0
-    assert ("dirqueue_messages", "spool/empty", "ready") not in told
-    assert told["dirqueue_messages", 'spool/a "b"\\c', "ready"] == 3
+    values = parsed(dq("metrics", "spool", cwd=tmp_path).stdout.decode())
+    assert values["dirqueue_up", "spool/empty"] == 0
+    assert ("dirqueue_messages", "spool/empty", "ready") not in values
+    assert values["dirqueue_messages", 'spool/a "b"\\c', "ready"] == 3
 
 
 def test_the_exporter_counts_anew_for_each_request(spool, tmp_path):
@@ -126,7 +126,7 @@ def test_a_program_with_its_own_exporter_can_register_a_collector(spool):
         (["nowhere", "--listen", "0"], 1, "no directory 'nowhere'"),
     ],
 )
-def test_bad_words_are_one_sentence(spool, tmp_path, words, status, said):
+def test_invalid_arguments_are_one_sentence(spool, tmp_path, words, status, said):
     """A root that is not there and an address that cannot be are refused at once."""
     done = dq("metrics", *words, cwd=tmp_path)
     assert done.returncode == status

@@ -13,7 +13,7 @@ from support.commandline import clean_env, dq, start
 from support.patience import until
 
 import dirqueue
-from dirqueue.sample import take
+from dirqueue.stats import take_sample
 from dirqueue.tools import activity
 from dirqueue.tools import monitor as monitor_
 from dirqueue.tools.monitor import Monitor, sparkline
@@ -76,7 +76,7 @@ def test_the_root_comes_from_the_environment(spool, tmp_path):
     ("words", "status", "said"),
     [(["nowhere", "--once"], 1, "no directory"), (["spool", "--interval", "0"], 2, "at least 0.1")],
 )
-def test_bad_words_are_one_sentence(spool, tmp_path, words, status, said):
+def test_invalid_arguments_are_one_sentence(spool, tmp_path, words, status, said):
     """A root that is not there, a pause that cannot be."""
     done = dq("monitor", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (status, b"")
@@ -172,7 +172,7 @@ def test_a_small_queue_is_counted_whole(spool):
         assert not seen.sampled
 
 
-def test_a_deep_queue_is_sampled_at_a_bounded_cost_and_says_so(tmp_path, monkeypatch):
+def test_a_deep_queue_is_sampled_at_a_bounded_cost_and_marked(tmp_path, monkeypatch):
     """Forty batches: a look reads a few of them, and the estimate is near the truth."""
     from dirqueue.disk import fs
 
@@ -188,19 +188,19 @@ def test_a_deep_queue_is_sampled_at_a_bounded_cost_and_says_so(tmp_path, monkeyp
             yield entry
 
     monkeypatch.setattr(fs, "listing", listing)
-    sample = take(queue.layout, 1000)
+    sample = take_sample(queue.layout, 1000)
     assert sample.sampled
     assert sample.stats.ready == 10_000
     assert len(read) < 2000
     assert sample.stats.oldest_ready == queue.stats().oldest_ready
 
 
-def test_a_flat_queue_beyond_the_limit_is_a_lower_bound_and_says_so(tmp_path):
+def test_a_flat_queue_beyond_the_limit_is_a_lower_bound_and_marked(tmp_path):
     """What does not fit is not guessed."""
     queue = dirqueue.Queue(tmp_path / "flat", sync=False)
     for _ in range(50):
         queue.put(b"x")
-    sample = take(queue.layout, 20)
+    sample = take_sample(queue.layout, 20)
     assert sample.sampled
     assert sample.stats.ready == 20
 
@@ -213,21 +213,21 @@ def test_what_is_not_a_message_is_foreign(tmp_path):
     (tmp_path / "q" / "notes.txt").touch()
     (tmp_path / "q" / f"{int(id) + 2}").mkdir()
     (tmp_path / "q" / f"{int(id) + 3}.batch").touch()
-    stats = take(queue.layout).stats
+    stats = take_sample(queue.layout).stats
     assert (stats.ready, stats.foreign) == (1, 4)
     assert stats == queue.stats()
 
 
-@pytest.fixture(params=["told", "seen"])
+@pytest.fixture(params=["reported", "compared"])
 def _rates(request, monkeypatch):
-    """Learn rates from the kernel, or from looks alone."""
-    if request.param == "seen":
+    """Learn rates from the kernel, or from readings alone."""
+    if request.param == "compared":
         monkeypatch.setattr(monitor_, "watch", lambda layout: None)
 
 
 @pytest.mark.usefixtures("_rates")
-def test_rates_are_what_changed_between_two_looks(tmp_path, monitor):
-    """Puts, acks and failures are told apart; a redrive is no put."""
+def test_rates_are_what_changed_between_two_readings(tmp_path, monitor):
+    """Puts, acks and failures are distinguished; a redrive is no put."""
     queue = dirqueue.Queue(tmp_path / "q", sync=False, max_attempts=1)
     retries = dirqueue.Queue(tmp_path / "r", sync=False)
     queue.put_many([b"x"] * 4)
@@ -250,40 +250,40 @@ def test_rates_are_what_changed_between_two_looks(tmp_path, monitor):
     assert {each.name: each.rates for each in monitor.read()}["q"] == (0, 0, 0)
 
 
-def test_the_kernel_tells_of_what_came_and_went_between_two_looks(tmp_path):
+def test_activity_counts_what_came_and_went_between_two_readings(tmp_path):
     """A thousand messages that live for a moment are all counted: flat, delayed, in batches, kept in done."""
     for name, settings in (("plain", {}), ("kept", {"keep_done": True})):
         queue = dirqueue.Queue.create(tmp_path / name, sync=False, max_attempts=2, **settings)
         queue.put(b"before")
-        ear = activity.watch(queue.layout)
+        events = activity.watch(queue.layout)
         for _ in range(300):
             queue.put(b"x")
         queue.put_many([b"x"] * 200)
         queue.put(b"x", delay=3600)
-        assert ear.read() == (501, 0, 0)
+        assert events.read() == (501, 0, 0)
         for _ in range(300):
             queue.put(b"x")
             queue.get(timeout=0).ack()
         for _ in range(501):
             queue.get(timeout=0).ack()
-        assert ear.read() == (300, 801, 0)
+        assert events.read() == (300, 801, 0)
         queue.put_many([b"x"] * 3)
         for _ in range(3):
             queue.get(timeout=0).ack()
-        assert ear.read() is None, "a batch came and went unseen"
+        assert events.read() is None, "a batch came and went unseen"
         queue.put(b"x")
         queue.get(timeout=0).retry(0, "bad")
         queue.get(timeout=40).retry(0, "bad")
         queue.put(b"x")
         queue.get(timeout=0).release()
-        assert ear.read() == (2, 0, 2)
+        assert events.read() == (2, 0, 2)
         queue.redrive()
-        assert ear.read() == (0, 0, 0)
-        ear.close()
+        assert events.read() == (0, 0, 0)
+        events.close()
 
 
-def test_slices_of_a_deep_queue_are_heard_too(tmp_path, monkeypatch):
-    """Producers that append to slices, made before or after the listening began, are counted to the message."""
+def test_activity_counts_the_slices_of_a_deep_queue(tmp_path, monkeypatch):
+    """Producers that append to slices, made before or after the watch began, are counted to the message."""
     from dirqueue.layouts.native import publish
 
     monkeypatch.setattr(publish, "DEEP", 0)
@@ -292,25 +292,25 @@ def test_slices_of_a_deep_queue_are_heard_too(tmp_path, monkeypatch):
     for _ in range(75):
         queue.put(b"x")
     assert any(name.endswith(".slice") for name in os.listdir(tmp_path / "q"))
-    ear = activity.watch(queue.layout)
+    events = activity.watch(queue.layout)
     for _ in range(300):
         queue.put(b"x")
-    assert ear.read().put == 300
+    assert events.read().put == 300
     for _ in range(100):
         queue.get(timeout=0).ack()
-    assert ear.read() == (0, 100, 0)
-    ear.close()
+    assert events.read() == (0, 100, 0)
+    events.close()
 
 
-def test_what_the_kernel_could_not_keep_is_not_guessed(tmp_path, monkeypatch):
+def test_activity_has_no_count_if_events_were_dropped(tmp_path, monkeypatch):
     """Too many directories, or too many events, and the count is unknown instead of wrong."""
     monkeypatch.setattr(activity, "WATCHES", 3)
     queue = dirqueue.Queue(tmp_path / "q", sync=False)
     for _ in range(5):
         queue.put_many([b"x"] * 2)
-    ear = activity.watch(queue.layout)
-    assert ear.read() is None
-    ear.close()
+    events = activity.watch(queue.layout)
+    assert events.read() is None
+    events.close()
 
 
 def test_a_queue_that_cannot_be_read_does_not_hide_the_others(spool):
@@ -321,7 +321,7 @@ def test_a_queue_that_cannot_be_read_does_not_hide_the_others(spool):
     assert seen["mail/out"].error is None
 
 
-def test_a_queue_that_goes_and_comes_back_is_looked_at_anew(tmp_path, monitor):
+def test_a_queue_that_goes_and_comes_back_is_read_anew(tmp_path, monitor):
     """Nothing of a removed queue is kept."""
     for round in range(2):
         queue = dirqueue.Queue(tmp_path / "q", sync=False)
@@ -336,7 +336,7 @@ def test_a_queue_that_goes_and_comes_back_is_looked_at_anew(tmp_path, monitor):
         assert monitor.read() == []
 
 
-def test_a_look_beside_busy_producers_and_consumers_never_fails(tmp_path, monitor):
+def test_a_reading_beside_busy_producers_and_consumers_never_fails(tmp_path, monitor):
     """Names change under the look all the time; it counts what it meets."""
     queue = dirqueue.Queue(tmp_path / "q", sync=False)
     stop = threading.Event()
@@ -371,3 +371,17 @@ def test_sparklines_scale_to_the_highest_and_leave_gaps():
     assert sparkline([None, 3.0], 2) == " █"
     assert sparkline([], 3) == "   "
     assert sparkline([9.0, 1.0, 1.0], 2) == "██"
+
+
+def test_a_queue_that_was_replaced_between_two_readings_is_read_anew(tmp_path, monitor):
+    """Converted, or deleted and made again: the directory at the path counts, not the one that was open."""
+    from dirqueue import Queue
+    from dirqueue.tools.convert import convert
+
+    with Queue(tmp_path / "q", layout="vsqs", sync=False) as queue:
+        queue.put(b"1")
+        queue.put(b"2")
+    (before,) = monitor.read()
+    convert(tmp_path / "q", layout="native")
+    (after,) = monitor.read()
+    assert [(each.layout, each.stats.ready) for each in (before, after)] == [("vsqs", 2), ("native", 2)]

@@ -36,7 +36,7 @@ def test_names_never_go_back(monkeypatch):
         {"a": "binary?"},
     ],
 )
-def test_a_schema_that_cannot_be_is_refused(wrong, tmp_path):
+def test_schema_that_is_invalid_is_refused(wrong, tmp_path):
     """With what is wrong about it."""
     with pytest.raises(ValueError, match="invalid schema"):
         Schema(wrong)
@@ -45,7 +45,7 @@ def test_a_schema_that_cannot_be_is_refused(wrong, tmp_path):
             Queue(tmp_path / "queue", layout="dirq-normal", schema=wrong).put(b"x")
 
 
-def test_an_element_that_does_not_fit_its_schema_is_refused():
+def test_element_that_does_not_fit_its_schema_is_refused():
     """Each piece by its type; what is optional may be missing."""
     schema = Schema({"body": "binary", "text": "string?", "header": "table?*"})
     for wrong in (
@@ -77,7 +77,7 @@ def test_an_element_that_does_not_fit_its_schema_is_refused():
     assert plain.decode(plain.encode({"text": "x"})) == {"text": "x"}
 
 
-def test_a_table_is_lines_of_two():
+def test_table_is_lines_of_two():
     """Blank lines around it are forgiven, anything else is not."""
     assert read_table("") == {}
     assert read_table("\na\tb\n\n") == {"a": "b"}

@@ -40,7 +40,7 @@ def test_every_form_is_parsed_and_rebuilt(id, until, n, token):
 
 
 @given(st.text(max_size=80))
-def test_anything_else_is_nobodys(text):
+def test_other_names_are_not_messages(text):
     """Whatever parse accepts is ASCII, has no slash, and begins with an id."""
     name = names.parse(text)
     if name is not None:
@@ -59,7 +59,7 @@ def test_nothing_close_to_a_name_slips_through(text):
 
 
 @given(id=ids, priority=st.integers(1, settings.MAX_PRIORITY))
-def test_a_priority_goes_in_and_comes_out(id, priority):
+def test_priority_goes_in_and_comes_out(id, priority):
     """with_priority and priority_of agree; the time stays."""
     if len(id) < identity.ID_DIGITS:
         return
@@ -72,7 +72,7 @@ def test_a_priority_goes_in_and_comes_out(id, priority):
 @pytest.mark.parametrize(
     "wrong", [None, 5, b"1", "", "0" * 25, "1" * 24, "1" * 35, "²" * 25, "1" * 25 + "\n"]
 )
-def test_an_id_that_cannot_be(wrong):
+def test_id_that_is_invalid_is_refused(wrong):
     """check_id refuses, and shows at most a line of it."""
     with pytest.raises(InvalidId) as caught:
         names.check_id(wrong)
@@ -80,7 +80,7 @@ def test_an_id_that_cannot_be(wrong):
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 10**9, True, 1.0, "1"])
-def test_a_priority_that_cannot_be(wrong):
+def test_priority_that_is_invalid_is_refused(wrong):
     """A whole number from 1 to 999,999,999."""
     with pytest.raises(SettingsError):
         settings.check_priority(wrong)
@@ -131,3 +131,8 @@ def test_tokens_never_repeat():
     every = [token for each in (*made, child) for token in each]
     assert len(set(every)) == len(every) == 201_000
     assert names.parse(f"{identity.new_id()}.1600000000000000.1.{every[0]}").token == every[0]
+
+
+def test_milliseconds_and_microseconds_are_told_apart_by_their_length():
+    """An id of 13 digits is milliseconds."""
+    assert names.micros_of("1700000000000") == names.micros_of("1700000000000000") == 1_700_000_000_000_000

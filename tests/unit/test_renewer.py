@@ -12,7 +12,7 @@ SOON = 0.002
 
 
 class Thing:
-    """Counts its renewals; raises what it is told to, once each."""
+    """Counts its renewals; raises the given errors, once each."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -78,7 +78,7 @@ def test_loss_is_returned_by_forget_once(engine):
     """Whoever gave no `lost` finds out when forgetting; after that nothing is remembered."""
     thing = Thing(gone())
     engine.watch(thing, SOON)
-    wait_until(lambda: thing in engine._untold, "the loss")
+    wait_until(lambda: thing in engine._unreported, "the loss")
     assert engine.forget(thing)
     assert not engine.forget(thing)
     assert thing.renewals == 1
@@ -98,7 +98,7 @@ def test_lease_that_its_holder_ended_is_not_reported_as_lost(engine):
     heard = []
     thing = Thing(gone("ended"))
     engine.watch(thing, SOON, lost=heard.append)
-    wait_until(lambda: thing not in engine._due, "the end of the watch")
+    wait_until(lambda: thing not in engine._watches, "the end of the watch")
     assert not engine.forget(thing)
     assert heard == []
 
@@ -109,12 +109,12 @@ def test_thing_forgotten_while_it_is_renewed_stays_forgotten(engine):
         thing = Thing(*error)
         thing.renew, real = (lambda: (engine.forget(thing), real())), thing.renew  # noqa: B023
         engine.watch(thing, LONG)
-        engine._renew(thing)
+        watch = engine._watches[thing]
+        engine._renew(thing, watch)
         assert thing.renewals == 1
-        assert not engine._due
         assert not engine._watches
-        assert not engine._untold
-        engine._renew(thing)
+        assert not engine._unreported
+        engine._renew(thing, watch)
         assert thing.renewals == 1
 
 
@@ -134,9 +134,9 @@ def test_failed_renewal_is_reported_and_tried_again_sooner(engine):
 
 def test_thing_that_cannot_be_renewed_is_forgotten(engine):
     """A layout whose claims do not run out is not asked again."""
-    thing = Thing(Unsupported("no"))
+    thing = Thing(Unsupported("no", path="p"))
     engine.watch(thing, SOON)
-    wait_until(lambda: thing not in engine._due, "the end of the watch")
+    wait_until(lambda: thing not in engine._watches, "the end of the watch")
     assert not engine.forget(thing)
     assert thing.renewals == 1
 
@@ -148,7 +148,7 @@ def test_forked_child_has_a_renewer_of_its_own():
     parents = Thing()
 
     def holder():
-        with renewer.RENEWER._changed:
+        with renewer.RENEWER._lock:
             held.set()
             go.wait(60)
 
@@ -156,7 +156,7 @@ def test_forked_child_has_a_renewer_of_its_own():
         thing = Thing()
         renewer.RENEWER.watch(thing, SOON)
         renewed(thing, 2)
-        return renewer.RENEWER.forget(parents), parents in renewer.RENEWER._due
+        return renewer.RENEWER.forget(parents), parents in renewer.RENEWER._watches
 
     renewer.RENEWER.watch(parents, LONG)
     thread = threading.Thread(target=holder)

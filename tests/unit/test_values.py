@@ -33,6 +33,20 @@ def test_errors_survive_pickling_and_copying(error):
         assert getattr(again, "errno", None) == getattr(error, "errno", None)
 
 
+@pytest.mark.parametrize("error", ERRORS, ids=lambda each: type(each).__name__)
+def test_errors_keep_their_notes(error):
+    """What was added on the way up crosses to another process too."""
+    error = copy.copy(error)
+    error.add_note("and then: worse")
+    assert pickle.loads(pickle.dumps(error)).__notes__ == ["and then: worse"]
+
+
+@pytest.mark.parametrize("kind", [errors.QueueError, errors.LeaseLost, errors.SettingsError, errors.Empty])
+def test_errors_take_no_other_fields_than_theirs(kind):
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        kind("text", colour="red")
+
+
 def test_errors_are_what_people_already_catch():
     """Each is its standard parent too, and all have one base."""
     for kind, parent in (
@@ -45,7 +59,7 @@ def test_errors_are_what_people_already_catch():
 
 
 @given(attempts=st.integers(1, 10**6), first=st.floats(0, 1e6), longest=st.floats(0, 1e6))
-def test_the_pause_doubles_within_its_bounds(attempts, first, longest):
+def test_pause_doubles_within_its_bounds(attempts, first, longest):
     """Between half and all of min(longest, first * 2 ** (n - 1)), for any number of failures."""
     pause = settings.Settings(backoff=first, max_backoff=longest).pause(attempts)
     expected = min(longest, first * 2.0 ** min(attempts - 1, 62))
@@ -64,9 +78,9 @@ def test_the_pause_doubles_within_its_bounds(attempts, first, longest):
 )  # fmt: skip
 def test_settings_are_written_and_read_as_they_were_given(given_settings):
     """What dumps writes, loads reads; nothing that was not given is in it."""
-    told = settings.loads(settings.dumps(given_settings))
-    assert told == given_settings
-    built = settings.build({}, told)
+    stored = settings.loads(settings.dumps(given_settings))
+    assert stored == given_settings
+    built = settings.build({}, stored)
     assert all(getattr(built, name) == value for name, value in given_settings.items())
 
 

@@ -41,6 +41,32 @@ def test_verb_for_what_a_worker_outlives_is_a_counted_retry(error):
     assert verb_for(error) == Outcome("retry", None, describe(error))
 
 
+class Recorder:
+    """Stands for a lease: remembers how it was ended."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, verb):
+        return lambda *arguments: self.calls.append((verb, *arguments))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "call"),
+    [
+        (Outcome(), ("ack",)),
+        (Outcome("retry", 5, "later"), ("retry", 5, "later")),
+        (Outcome("reject", None, "bad"), ("reject", "bad")),
+        (Outcome("reject"), ("reject", "rejected")),
+        (Outcome("release"), ("release",)),
+    ],
+)
+def test_outcome_ends_a_lease_by_its_verb(outcome, call):
+    lease = Recorder()
+    outcome.end(lease)
+    assert lease.calls == [call]
+
+
 def test_outcome_survives_pickling():
     """It crosses the socket between a worker and its children."""
     outcome = Outcome("retry", 2.5, "why")

@@ -1,6 +1,7 @@
 """A handler that is stopped in its thread is stopped in its own code, never inside the library."""
 
 import threading
+import time
 import traceback
 
 import pytest
@@ -9,7 +10,9 @@ from support.patience import until
 import dirqueue
 from dirqueue import Worker, waiting
 from dirqueue.disk.identity import PROCESS
-from dirqueue.worker import Cancelled
+from dirqueue.worker import Cancelled, watchdog
+from dirqueue.worker.processes import InProcess
+from dirqueue.worker.threads import InThread
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -99,15 +102,15 @@ def test_cancellation_waits_for_the_end_of_a_call_into_the_library(patient, tmp_
             raise
 
     patient.put(b"one")
-    told = []
+    counts = []
     worker = Worker(patient, handler, time_limit=0.01, limit=1)
-    thread = threading.Thread(target=lambda: told.append(worker.run()))
+    thread = threading.Thread(target=lambda: counts.append(worker.run()))
     thread.start()
     assert inside.wait(40)
     until(lambda: waiting.INTERRUPTS, "the cancellation to be left for the thread")
     go.set()
     thread.join(40)
-    assert told == [(0, 1, 0, 0, 0)]
+    assert counts == [(0, 1, 0, 0, 0)]
     assert [seen[0].isdigit(), *seen[1:]] == [True, "at the next"]
     assert [bytes(message.data) for message in out.peek()] == [b"whole"]
     out.close()
@@ -135,15 +138,15 @@ def test_cancellation_reaches_a_handler_that_leaves_the_library_for_good(patient
             raise
 
     patient.put(b"one")
-    told = []
+    counts = []
     worker = Worker(patient, handler, time_limit=0.01, limit=1)
-    thread = threading.Thread(target=lambda: told.append(worker.run()))
+    thread = threading.Thread(target=lambda: counts.append(worker.run()))
     thread.start()
     assert inside.wait(40)
     until(lambda: waiting.INTERRUPTS, "the cancellation to be left for the thread")
     go.set()
     thread.join(40)
-    assert told == [(0, 1, 0, 0, 0)]
+    assert counts == [(0, 1, 0, 0, 0)]
     assert seen == ["whole", "stopped"]
     out.close()
 
@@ -167,6 +170,27 @@ def test_cancellation_ends_a_wait_for_a_message(patient, tmp_path):
     assert seen == ["stopped"]
     assert not waiting.INTERRUPTS
     empty.close()
+
+
+@pytest.mark.parametrize("way", [{"threads": 1}, {"processes": 1}], ids=["thread", "process"])
+def test_cancellation_before_the_handler_has_begun_is_not_forgotten(patient, tmp_path, monkeypatch, way):
+    """RACE: the lease is lost, or the time over, between the claim and the call; the handler is still stopped."""
+    for kind in (InThread, InProcess):
+
+        def early(self, delivery, run=kind.run):
+            delivery.cancel(watchdog.LIMIT)
+            return run(self, delivery)
+
+        monkeypatch.setattr(kind, "run", early)
+
+    def handler(message):
+        for _ in range(2000):
+            time.sleep(0.005)
+        (tmp_path / "finished").touch()
+
+    patient.put(b"one")
+    assert Worker(patient, handler, time_limit=600, limit=1, **way).run().retried == 1
+    assert not (tmp_path / "finished").exists()
 
 
 def test_cancellation_is_raised_once(patient, tmp_path):

@@ -22,10 +22,10 @@ def leased(queue):
 
 def in_background(worker):
     """Run a worker in a thread; return the thread and where its counts will be."""
-    told = []
-    thread = threading.Thread(target=lambda: told.append(worker.run_until_empty()), daemon=True)
+    counts = []
+    thread = threading.Thread(target=lambda: counts.append(worker.run_until_empty()), daemon=True)
     thread.start()
-    return thread, told
+    return thread, counts
 
 
 def steal(queue):
@@ -51,14 +51,14 @@ def test_a_lease_is_renewed_while_the_handler_runs(queue, tmp_path, way):
         until((tmp_path / "go").exists, "leave to go on")
 
     worker = Worker(queue, handler, lease=3, **way)
-    thread, told = in_background(worker)
+    thread, counts = in_background(worker)
     seen = set()
     until(lambda: seen.update(leased(queue)) or len(seen) >= 3, "two renewals")
     with pytest.raises(dirqueue.Empty):
         dirqueue.Queue(queue.path).get(timeout=0)
     (tmp_path / "go").touch()
     thread.join(40)
-    assert told == [(1, 0, 0, 0, 0)]
+    assert counts == [(1, 0, 0, 0, 0)]
     assert worker.status()["running"] == 0
 
 
@@ -99,14 +99,32 @@ def test_a_lost_lease_cancels_the_handler_in_its_thread(queue):
             raise
 
     id = queue.put(b"slow")
-    thread, told = in_background(Worker(queue, handler, lease=0.6, hooks={"lost": lost.append}))
+    thread, counts = in_background(Worker(queue, handler, lease=0.6, hooks={"lost": lost.append}))
     taken = steal(queue)
     until(lambda: cancelled, "the cancellation")
     queue.put(b"quick")
     thread.join(40)
     assert cancelled == [id]
-    assert told[0].lost == 1
+    assert counts[0].lost == 1
     assert [event.id for event in lost] == [id]
+    assert taken in os.listdir(queue.path)
+
+
+@pytest.mark.parametrize("way", [{"threads": 1}, {"processes": 1}], ids=["thread", "process"])
+def test_lost_delivery_is_never_committed(queue, way):
+    """Whatever the handler did, no verb is tried on a lease that is known to be lost: the event has no error of one."""
+    lost = []
+
+    def handler(message):
+        while True:
+            time.sleep(0.005)
+
+    queue.put(b"slow")
+    thread, counts = in_background(Worker(queue, handler, lease=0.6, hooks={"lost": lost.append}, **way))
+    taken = steal(queue)
+    thread.join(40)
+    assert counts == [(0, 0, 0, 0, 1)]
+    assert [event.error for event in lost] == [None]
     assert taken in os.listdir(queue.path)
 
 
@@ -121,10 +139,10 @@ def test_a_handler_that_swallows_the_cancellation_commits_nothing(queue):
             return
 
     queue.put(b"slow")
-    thread, told = in_background(Worker(queue, handler, lease=0.6))
+    thread, counts = in_background(Worker(queue, handler, lease=0.6))
     taken = steal(queue)
     thread.join(40)
-    assert told == [(0, 0, 0, 0, 1)]
+    assert counts == [(0, 0, 0, 0, 1)]
     assert [name for name in os.listdir(queue.path) if name.startswith(taken[:20])] == [taken]
 
 
@@ -137,11 +155,11 @@ def test_a_lost_lease_kills_the_handlers_process(queue, tmp_path):
         time.sleep(3600)
 
     queue.put(b"slow")
-    thread, told = in_background(Worker(queue, handler, lease=0.6, processes=1))
+    thread, counts = in_background(Worker(queue, handler, lease=0.6, processes=1))
     pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the pid"))
     taken = steal(queue)
     thread.join(40)
-    assert told == [(0, 0, 0, 0, 1)]
+    assert counts == [(0, 0, 0, 0, 1)]
     assert taken in os.listdir(queue.path)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -171,19 +189,19 @@ def test_a_time_limit_stops_the_handler_and_counts(queue, way):
     assert dead.error == "time limit of 0.1 s exceeded"
 
 
-def test_a_handler_that_cannot_be_stopped_loses_its_message_all_the_same(queue, monkeypatch):
+def test_handler_that_does_not_stop_loses_its_message(queue, monkeypatch):
     """One long C call does not see the cancellation; the message is given to others and not committed later."""
     monkeypatch.setattr(watchdog, "GRACE", 0.1)
     go, events = threading.Event(), []
     queue.put(b"one")
     hooks = {"stuck": events.append, "retried": events.append, "acked": events.append}
     worker = Worker(queue, lambda message: go.wait(), time_limit=0.1, limit=1, hooks=hooks)
-    thread, told = in_background(worker)
+    thread, counts = in_background(worker)
     until(lambda: [event.name for event in events] == ["stuck", "retried"], "the message to be taken")
     message = until(lambda: [*queue.peek("ready")], "the message to be ready again")[0]
     go.set()
     thread.join(40)
-    assert told == [(0, 1, 0, 0, 0)]
+    assert counts == [(0, 1, 0, 0, 0)]
     assert (message.attempts, message.error) == (1, "time limit of 0.1 s exceeded")
     assert [event.name for event in events] == ["stuck", "retried"]
 
@@ -220,7 +238,7 @@ def test_a_commit_that_the_disk_refuses_is_tried_again(queue, monkeypatch):
     assert failed
 
 
-def test_a_commit_that_stays_refused_is_told_and_left_to_the_lease(queue, monkeypatch):
+def test_commit_that_keeps_failing_is_reported_and_left_to_the_lease(queue, monkeypatch):
     """The message stays leased, an error event says why, and the worker goes on."""
     errors = []
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import functools
 import os
 import sys
@@ -30,7 +31,7 @@ def test_returning_acknowledges(queue, way):
 
 
 @WAYS
-def test_an_exception_is_a_failure_that_is_told_and_counted(queue, way):
+def test_exception_is_a_failure_that_is_recorded_and_counted(queue, way):
     """After max_attempts failures a message is dead, with the last error beside it."""
 
     def handler(message):
@@ -82,7 +83,7 @@ def test_release_gives_the_message_back_uncounted(queue, way):
 
 @WAYS
 def test_sys_exit_in_a_handler_is_a_failure(queue, way):
-    """A handler cannot end its worker, and a message that exits does not spin for ever."""
+    """A handler cannot end its worker, and a message that exits does not come again without end."""
     queue.put(b"one")
     counts = Worker(queue, lambda message: sys.exit("bye"), **way).run_until_empty(idle=0.3)
     assert (counts.retried, counts.dead) == (2, 1)
@@ -90,7 +91,7 @@ def test_sys_exit_in_a_handler_is_a_failure(queue, way):
 
 
 @WAYS
-def test_a_delay_that_cannot_be_is_a_plain_failure(queue, way):
+def test_invalid_delay_is_a_plain_failure(queue, way):
     """Nonsense in Retry() does not lose the message nor the error."""
 
     def handler(message):
@@ -211,7 +212,7 @@ def test_any_object_with_get_is_a_source(tmp_path, way):
         ({"hooks": {"acked": 5}}, "acked"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused_by_name(queue, arguments, word):
+def test_invalid_argument_is_refused_by_name(queue, arguments, word):
     """A wrong argument is one sentence that names it."""
     with pytest.raises(SettingsError, match=word):
         Worker(queue, print, **arguments)
@@ -283,6 +284,11 @@ def test_handler_that_would_do_nothing_is_refused(queue, handler, way_out):
         Worker(queue, print, hooks={"acked": handler})
 
 
+def _future():
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        return loop.create_future()
+
+
 class _Awaitable:
     def __await__(self):
         yield
@@ -298,12 +304,11 @@ class _Awaitable:
         lambda message: (byte for byte in message.data),
         lambda message: map(print, message.data),
         lambda message: _Awaitable(),
-        lambda message: asyncio.Future(loop=asyncio.new_event_loop()),
+        lambda message: _future(),
         lambda message: concurrent.futures.Future(),
     ],
     ids="coroutine async_generator generator expression map awaitable future concurrent".split(),
 )
-@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
 def test_returned_awaitable_is_a_failure(queue, way, returned):
     """What a handler returned and nobody awaits is counted as a failure, never acknowledged."""
     id = queue.put(b"one")

@@ -11,7 +11,7 @@ from support.patience import until
 
 import dirqueue
 from dirqueue import Worker
-from dirqueue.worker import processes
+from dirqueue.worker import processes, watchdog
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
@@ -37,7 +37,7 @@ def segfault():
 
 
 @pytest.mark.parametrize(
-    ("death", "told"),
+    ("death", "how"),
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
         (segfault, "was killed by SIGSEGV"),
@@ -45,7 +45,7 @@ def segfault():
     ],
     ids=["sigkill", "segfault", "exit"],
 )
-def test_a_message_that_kills_its_worker_is_dead_after_max_attempts(queue, tmp_path, death, told):
+def test_a_message_that_kills_its_worker_is_dead_after_max_attempts(queue, tmp_path, death, how):
     """It runs max_attempts times and never again, dead/ says what it did, and others are handled meanwhile."""
     runs = tmp_path / "runs"
 
@@ -61,7 +61,7 @@ def test_a_message_that_kills_its_worker_is_dead_after_max_attempts(queue, tmp_p
     assert counts == (1, 2, 1, 0, 0)
     assert runs.read_text() == "xxx"
     (dead,) = queue.peek("dead")
-    assert told in dead.error
+    assert how in dead.error
 
 
 def test_a_message_of_a_killed_worker_is_not_run_again_when_out_of_attempts(queue, tmp_path):
@@ -76,7 +76,7 @@ def test_a_message_of_a_killed_worker_is_not_run_again_when_out_of_attempts(queu
     assert "delivered 3 times and never acknowledged" in dead.error
 
 
-def test_a_child_that_dies_is_replaced_and_said_to_have_died(queue):
+def test_child_that_dies_is_replaced_and_reported(queue):
     """Each death is an event with the pid, and the lane has a new child for the next message."""
     died = []
     queue.put(b"die")
@@ -91,6 +91,47 @@ def test_a_child_that_dies_is_replaced_and_said_to_have_died(queue):
     (event,) = died
     assert event.pid not in (None, os.getpid())
     assert "was killed by SIGKILL" in event.error
+
+
+def test_child_that_is_being_killed_gets_no_other_message(queue, tmp_path, monkeypatch):
+    """RACE: the child answers while the order to kill it is on its way; the next message goes to another child."""
+    talk, died = processes.InProcess._talk, []
+
+    def late(self, child, delivery):
+        answer = talk(self, child, delivery)
+        if delivery.lease.message.data == b"first" and delivery.attempts == 1:
+            delivery.cancel(watchdog.LIMIT)
+        return answer
+
+    def handler(message):
+        with (tmp_path / "pids").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    monkeypatch.setattr(processes.InProcess, "_talk", late)
+    queue.put(b"first")
+    queue.put(b"second")
+    worker = Worker(queue, handler, processes=1, time_limit=600, hooks={"died": died.append})
+    assert worker.run_until_empty(idle=0.3) == (2, 1, 0, 0, 0)
+    first, *others = (tmp_path / "pids").read_text().split()
+    assert first not in others
+    assert died == []
+
+
+def test_child_that_was_killed_at_its_time_limit_is_replaced(queue):
+    """The message after it is handled at the first attempt, and no death is reported: it was ours to cause."""
+    died, acked = [], []
+
+    def handler(message):
+        while message.data == b"endless":
+            pass
+
+    queue.put(b"endless")
+    queue.put_many([b"quick"] * 2)
+    hooks = {"died": died.append, "acked": acked.append}
+    counts = Worker(queue, handler, processes=1, time_limit=0.5, hooks=hooks).run_until_empty(idle=0.3)
+    assert (counts.acked, counts.retried, counts.dead) == (2, 2, 1)
+    assert [event.attempts for event in acked] == [1, 1]
+    assert died == []
 
 
 def test_nothing_is_lost_when_children_are_killed_at_random(queue_dir, tmp_path):

@@ -72,7 +72,7 @@ def test_a_second_signal_releases_at_once(program, queue, tmp_path, way):
     assert [message.attempts for message in queue.peek("ready")] == [0, 0]
 
 
-def test_what_cannot_be_stopped_is_released_over_its_head(program, queue, tmp_path):
+def test_handler_that_does_not_stop_has_its_message_released(program, queue, tmp_path):
     """A handler inside one long C call loses its message, and the process ends."""
     queue.put(b"x")
     worker = program("""
@@ -157,19 +157,47 @@ def test_a_worker_that_is_killed_takes_its_children_with_it(program, queue, tmp_
     lease.ack()
 
 
-def test_a_worker_whose_nursery_is_killed_says_so_and_ends(program, queue, tmp_path):
+@WAYS
+@pytest.mark.parametrize(
+    "ending", ["return", "raise ValueError", "raise dirqueue.Reject"], ids=["ack", "retry", "reject"]
+)
+def test_worker_stopped_for_longer_than_its_lease_commits_nothing(program, queue, tmp_path, way, ending):
+    """SIGSTOP, another consumer takes the message, SIGCONT: the delivery is lost, and the other's lease is intact."""
+    queue.put(b"x")
+    worker = program(f"""
+        def handler(message):
+            tell("begun")
+            wait("go")
+            {ending}
+        print(Worker(queue, handler, {way}, lease=0.5, limit=1).run())
+    """)
+    worker.wait_for_file("begun")
+    worker.process.send_signal(signal.SIGSTOP)
+    try:
+        lease = queue.get(timeout=40, lease=600)
+        (tmp_path / "go").touch()
+    finally:
+        worker.process.send_signal(signal.SIGCONT)
+    assert worker.ends() == 0, worker.said()
+    assert "Counts(acked=0, retried=0, dead=0, released=0, lost=1)" in worker.said()
+    assert lease.message.attempts == 2
+    lease.ack()
+    assert queue.stats().total == 0
+
+
+def test_worker_whose_fork_server_is_killed_reports_it_and_ends(program, queue, tmp_path):
     """Without the process that starts children it finishes what runs and fails with one sentence."""
     queue.put(b"x")
     worker = program("""
         def handler(message):
-            tell("nursery", os.getppid())
+            tell("server", os.getppid())
             wait("go")
         try:
             Worker(queue, handler, processes=1).run()
         except dirqueue.DirQueueError as error:
             sys.exit(f"said: {error}")
     """)
-    os.kill(int(worker.wait_for_file("nursery")), signal.SIGKILL)
+    os.kill(int(worker.wait_for_file("server")), signal.SIGKILL)
     until(lambda: "event=stopping" in worker.said(), "the worker to notice")
     (tmp_path / "go").touch()
     assert worker.ends() == 1
@@ -178,7 +206,7 @@ def test_a_worker_whose_nursery_is_killed_says_so_and_ends(program, queue, tmp_p
 
 
 @pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
-def test_the_service_manager_is_told(program, queue, tmp_path, abstract):
+def test_service_manager_is_notified(program, queue, tmp_path, abstract):
     """READY when started, WATCHDOG while alive, STOPPING when draining, to a real socket."""
     address = f"dirqueue-test-{os.getpid()}-{tmp_path.name}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -17,7 +17,7 @@ class QueueLockError(QueueError):
 
 
 class NotLockedError(QueueLockError, FileNotFoundError):
-    """An element is not locked. dirq says so with either of the parents, depending on the queue."""
+    """An element is not locked. dirq raises either of the parents, depending on the queue."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)

@@ -176,6 +176,6 @@ def not_locked(name: str, doing: str) -> NotLockedError:
 
 
 def refused(name: str, *, there: bool) -> OSError:
-    """Return the error of a lock that cannot be had: somebody has it, or there is no such element."""
+    """Return the error for a lock that is taken, or for an element that is not there."""
     code = errno.EEXIST if there else errno.ENOENT
     return OSError(code, os.strerror(code), name)

@@ -79,7 +79,7 @@ class QueueSimple(QueueBase):
         return f"{self.path}/{self._checked(name)}{LOCK}"
 
     def lock(self, name: str, permissive: bool = True) -> bool:
-        """Lock an element; False, or with permissive=False an OSError, if somebody has it or it is gone."""
+        """Lock an element; False, or with permissive=False an OSError, if it is locked already or gone."""
         time_ns = self._store.lock(self._checked(name))
         if time_ns is None:
             if permissive:

@@ -84,7 +84,7 @@ class Queue(QueueBase):
     enqueue = add
 
     def lock(self, ename: str, permissive: bool = True) -> bool:
-        """Lock an element; False, or with permissive=False an OSError, if somebody has it or it is gone."""
+        """Lock an element; False, or with permissive=False an OSError, if it is locked already or gone."""
         token = self._store.take(self._checked(ename))
         if token is not None:
             self._locked(ename, token)

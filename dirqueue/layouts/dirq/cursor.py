@@ -168,8 +168,10 @@ class Cursor:
 
     def forget(self, name: str) -> None:
         """An element is ours no more: nothing is known of it."""
-        self._not_before.pop(name, None)
-        self._lock_ends.pop(name, None)
+        if self._not_before:
+            self._not_before.pop(name, None)
+        if self._lock_ends:
+            self._lock_ends.pop(name, None)
 
     def not_before(self, name: str, when: int) -> None:
         """Leave an element alone until then."""

@@ -1,11 +1,11 @@
 """What the two dirq layouts have in common: claims, their ends, looking, cleaning.
 
 Layer: layouts.  Touches: see simple_store.py and normal_store.py.
-Invariant: an element is removed only by who locked it and finds its lock as it left it.
+Invariant: an element is removed only by the consumer that locked it and finds its lock unchanged.
 Crash: a lock is left, which others honour until its time plus the queue's `lease` is over.
 
-A lock of dirq says when it was taken, not when it ends: how long it is honoured is up to whoever looks. Here that
-is the setting `lease` (600 s unless told otherwise, as in dirq); a claim for longer or shorter moves the lock's time.
+A lock of dirq says when it was taken, not when it ends: how long it is honoured is decided by whoever looks. Here that
+is the setting `lease` (600 s by default, as in dirq); a claim for longer or shorter moves the lock's time.
 """
 
 from __future__ import annotations
@@ -92,14 +92,13 @@ class DirqLayout(Peer):
         now = directory.clock.now()
         shift = 0 if seconds_ == self._lease_seconds else micros(seconds_) - self._lease
         cursor, take = self._cursor, self._take
+        snapshot = cursor.snapshot
         cursor.refused = None
         try:
             for _ in range(LOOKS):
                 try:
                     # RACE: threads share the cursor. What is known they take without its lock: to pop is one step.
-                    name = (
-                        cursor.run.pop() if monotonic() < cursor.snapshot.expires else self._look_again(now)
-                    )
+                    name = cursor.run.pop() if monotonic() < snapshot.expires else self._look_again(now)
                 except IndexError:
                     name = self._look_again(now)
                 if not name:
@@ -110,7 +109,7 @@ class DirqLayout(Peer):
                     self._step_over(name, now, error)
                     continue
                 if held is not None:
-                    cursor.snapshot.misses = 0
+                    snapshot.misses = 0
                     return held
                 with self._lock:
                     cursor.missed()
@@ -150,7 +149,8 @@ class DirqLayout(Peer):
 
     def ack(self, held: Claim) -> None:
         locks, name = self._locks, held.id
-        self._open()
+        if self.directory.fd < 0:
+            self.directory.need()
         try:
             if not locks.ours(name, held.token) or not locks.remove(name):
                 raise lost(held, "ack")
@@ -236,15 +236,15 @@ class DirqLayout(Peer):
         if found is None:
             yield Entry("", "foreign", where, 0)
         else:
-            yield from self._told(where, found)
+            yield from self._entries_of(where, found)
 
     def _is_ours(self, where: str) -> bool:
-        """Whether a name in the queue's directory is one of the format's."""
+        """Return whether a name in the queue's directory is one of the format's."""
         return names.DIRECTORY.fullmatch(where) is not None
 
     @abstractmethod
-    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
-        """Yield what the names in one of the format's directories say."""
+    def _entries_of(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
+        """Yield the entries of one of the format's directories, as their names describe them."""
 
     def _seen(self, name: str) -> Entry:
         """Return an element as it is now, locked or not."""

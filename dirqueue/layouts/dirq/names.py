@@ -62,13 +62,8 @@ def folder(granularity: int) -> str:
 
 def micros_of(name: str) -> int:
     """Return when an element was added, in microseconds since the epoch, by its maker's clock."""
-    return nanos_of(name) // 1000
-
-
-def nanos_of(name: str) -> int:
-    """Return the same in nanoseconds."""
-    digits = int(name[-ELEMENT_LENGTH:-1], 16)
-    return (digits >> 20) * 1_000_000_000 + (digits & 0xFFFFF) * 1000
+    digits = int(name[-14:-1], 16)
+    return (digits >> 20) * 1_000_000 + (digits & 0xFFFFF)
 
 
 def directories(found: list[str]) -> list[str]:

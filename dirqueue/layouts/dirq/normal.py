@@ -1,6 +1,6 @@
 """The dirq-normal layout: `DIR/ELEMENT/`, one file for each piece of data, as Queue and Directory::Queue::Normal do.
 
-Layer: layouts.  Touches: see normal_store.py.  Invariant and crash: see dirq_layout.py.
+Layer: layouts.  Touches: see normal_store.py.  Invariant and crash: see layout.py.
 
 A body is one message: where the schema has a single piece it is that piece, else a JSON object of all pieces
 (`codec="json"`, or `codec=Schema(...)` for real bytes in binary pieces). Without a schema it is `{"body": "binary"}`.
@@ -22,7 +22,6 @@ from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.dirq.layout import DirqLayout
 from dirqueue.layouts.dirq.names import OBSOLETE, STAGING
-from dirqueue.layouts.dirq.normal_spares import Spares
 from dirqueue.layouts.dirq.normal_store import NormalStore
 from dirqueue.layouts.dirq.schema import DEFAULT, Schema
 from dirqueue.layouts.dirq.store import GRACE
@@ -49,7 +48,6 @@ class DirqNormal(DirqLayout):
         self.store.grace = GRACE
         self.store.keys = tuple(self.schema.types)
         self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
-        self.store.spares = self._spares = Spares(directory)
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         files = self._files(data)
@@ -86,20 +84,6 @@ class DirqNormal(DirqLayout):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
-    def claim(self, seconds_: float) -> Claim | None:
-        held = super().claim(seconds_)
-        if held is None:
-            self._spares.drop()
-        return held
-
-    def ack(self, held: Claim) -> None:
-        self._spares.wanted = bool(self._cursor.run)
-        super().ack(held)
-
-    def close(self) -> None:
-        self._spares.drop()
-        super().close()
-
     def _take(self, name: str, now: int, shift: int) -> Claim | None:
         store = self.store
         token = store.take(name)
@@ -124,13 +108,13 @@ class DirqNormal(DirqLayout):
         try:
             held.data = self._join(name, files)
         except CodecError:
-            # There is no place for dead messages: say so, and leave it alone for a while, so that others come through.
+            # There is no place for dead messages: raise, and leave it alone for a while so that others come through.
             self.retry(held, self.settings.max_backoff, None)
             raise
         return held
 
     def _read_plain(self, held: Claim) -> bool:
-        """Read the one piece, unless it is long; whether it is there."""
+        """Read the one piece, unless it is long. Return False if it is gone."""
         try:
             fd = fs.open(f"{held.id}/{self.store.keys[0]}", fs.READ, dir_fd=self.directory.fd)
         except FileNotFoundError:
@@ -168,7 +152,7 @@ class DirqNormal(DirqLayout):
     def _is_ours(self, where: str) -> bool:
         return where in (STAGING, OBSOLETE) or super()._is_ours(where)
 
-    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
+    def _entries_of(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
         volatile = where in (STAGING, OBSOLETE)
         for each in found:
             place = f"{where}/{each.name}"

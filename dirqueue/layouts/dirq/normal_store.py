@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.layouts.dirq.names import DIRECTORY, OBSOLETE, STAGING, element, elements
-from dirqueue.layouts.dirq.normal_spares import Spares
 from dirqueue.layouts.dirq.schema import KEY, LOCKED
 from dirqueue.layouts.dirq.store import TRIES, Store, taken
 
@@ -45,8 +44,6 @@ class NormalStore(Store):
         self.maxelts = maxelts
         #: Files that elements are known to have: removed without a listing.
         self.keys: tuple[str, ...] = ()
-        #: Emptied elements to make locks of, for a consumer that removes one element after the other.
-        self.spares: Spares | None = None
         self._where = ""
         self._room = 0
         self._until = 0.0
@@ -169,9 +166,8 @@ class NormalStore(Store):
         """Lock an element; return the token of the lock, or None if we cannot have it."""
         fd, lock = self.directory.fd, f"{name}/{LOCKED}"
         try:
-            if (facts := self.spares.become(lock) if self.spares else None) is None:
-                self.mkdir(lock)
-                facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
+            self.mkdir(lock)
+            facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
             return None
         return f"{facts.st_ino}-{facts.st_mtime_ns}"
@@ -187,10 +183,10 @@ class NormalStore(Store):
         return self.token(name) == token
 
     def break_lock(self, name: str, limit_ns: int) -> bool:
-        """Take a stale lock away; whether it was stale.
+        """Take a stale lock away. Return whether it was stale.
 
-        RACE: between our look and our hand the holder may unlock and somebody else lock anew. So the lock is first
-        renamed to a name of ours, which only one can do, and looked at again there; a live one is put back.
+        RACE: after we looked the holder may unlock and another consumer lock anew. So the lock is first renamed to a
+        new name, which only one can do, and looked at again there; a live one is put back.
         """
         fd = self.directory.fd
         token = self.token(name)
@@ -216,7 +212,7 @@ class NormalStore(Store):
         return False
 
     def older(self, name: str, limit_ns: int) -> bool:
-        """Whether an element's directory was last changed before that time."""
+        """Return whether an element's directory was last changed before that time."""
         try:
             return fs.stat(name, dir_fd=self.directory.fd, follow_symlinks=False).st_mtime_ns < limit_ns
         except FileNotFoundError:
@@ -297,14 +293,13 @@ class NormalStore(Store):
         raise taken()
 
     def discard(self, folder: str, keys: tuple[str, ...] = ()) -> bool:
-        """Remove a staged or obsolete element; whether all of it went. What is not dirq's stays."""
+        """Remove a staged or obsolete element. Return whether all of it went: what is not dirq's stays."""
         fd = self.directory.fd
         try:
             for key in keys:
                 fs.unlink(f"{folder}/{key}", dir_fd=fd)
             fs.rmdir(f"{folder}/{LOCKED}", dir_fd=fd)
-            if not keys or self.spares is None or not self.spares.keep(folder):
-                fs.rmdir(folder, dir_fd=fd)
+            fs.rmdir(folder, dir_fd=fd)
             return True
         except OSError:
             pass  # a piece that is optional, an element without a lock, or somebody else at it
@@ -341,7 +336,7 @@ class NormalStore(Store):
         return total
 
     def _counts_links(self) -> bool:
-        """Whether this filesystem counts sub-directories in the link count; asked of the queue's own directory."""
+        """Return whether this filesystem counts sub-directories in link counts, by the queue's own directory."""
         if self._links is None:
             inside = sum(each.is_dir(follow_symlinks=False) for each in fs.listing(".", self.directory.fd))
             self._links = inside > 0 and fs.fstat(self.directory.fd).st_nlink == inside + 2
@@ -367,7 +362,7 @@ class NormalStore(Store):
         return gone
 
     def _all_older(self, path: str, limit_ns: int) -> bool:
-        """Whether nothing was written in there since: a long write changes the time of the file alone."""
+        """Return whether nothing was written in there since: a long write changes the time of the file alone."""
         try:
             return self.older(path, limit_ns) and all(
                 self.older(f"{path}/{name}", limit_ns) for name in fs.names_in(path, self.directory.fd)

@@ -33,7 +33,7 @@ _UNESCAPE = {escape: char for char, escape in _ESCAPE.items()}
 
 
 class Schema:
-    """The types of the pieces; ValueError if there cannot be such a schema."""
+    """The types of the pieces; ValueError if the schema is invalid."""
 
     def __init__(self, given: Mapping[Any, Any]) -> None:
         self.types: dict[str, str] = {}
@@ -119,11 +119,11 @@ class Schema:
             for data in files.values():
                 return data
             raise ValueError(f"missing data file: {self.mandatory[0]}")
-        told = {
+        pieces = {
             key: base64.b64encode(value).decode() if isinstance(value, bytes) else value
             for key, value in self.element(files).items()
         }
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(pieces, ensure_ascii=False, separators=(",", ":")).encode()
 
     def split(self, data: bytes) -> dict[str, bytes]:
         """Return the files that a body stands for."""
@@ -131,18 +131,18 @@ class Schema:
             if self.kind == "string":
                 data.decode()  # others will read it as text
             return {self.key: data}
-        told = json.loads(data)
-        if not isinstance(told, dict):
+        pieces = json.loads(data)
+        if not isinstance(pieces, dict):
             raise ValueError(
                 f"a body here is a JSON object with {', '.join(self.types)}; give the queue codec='json'"
             )
-        for key, value in told.items():
+        for key, value in pieces.items():
             if self.types.get(key) == "binary":
                 try:
-                    told[key] = base64.b64decode(value, validate=True)
+                    pieces[key] = base64.b64decode(value, validate=True)
                 except (binascii.Error, TypeError, ValueError):
                     raise ValueError(f"binary data in {key} must be base64 text in a JSON body") from None
-        return self.files(told)
+        return self.files(pieces)
 
 
 def write_table(table: Mapping[Any, Any]) -> str:

@@ -1,6 +1,6 @@
 """The dirq-simple layout: `DIR/ELEMENT`, locked by a hard link, as QueueSimple and Directory::Queue::Simple write it.
 
-Layer: layouts.  Touches: see simple_store.py.  Invariant and crash: see dirq_layout.py.
+Layer: layouts.  Touches: see simple_store.py.  Invariant and crash: see layout.py.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class DirqSimple(DirqLayout):
         when = self.store.locked_at(name)
         return 0 if when is None else when + self._honoured
 
-    def _told(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
+    def _entries_of(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
         locked = {each.name[:-4] for each in found if each.name.endswith(names.LOCK)}
         for each in found:
             name, place = each.name, f"{where}/{each.name}"

@@ -8,8 +8,8 @@ Invariant: a visible element is complete; no name is ever overwritten; a lock is
 that no purge of any implementation takes a fresh lock for a stale one.
 Crash: leaves ELEMENT.tmp, or a lock that is honoured until it is stale; never half an element.
 
-The time of the file is the time of the lock. It also tells one holder from the next, as well as that can be told
-where nothing of ours may be written down: the holder remembers it and looks again before it removes anything.
+The time of the file is the time of the lock. It is also all that distinguishes one holder from the next, since
+nothing else may be written down: the holder remembers it and looks again before it removes anything.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import time
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.dirq.names import ELEMENT, LOCK, TEMPORARY, element, elements, folder, nanos_of
+from dirqueue.layouts.dirq.names import ELEMENT, LOCK, TEMPORARY, element, elements, folder
 from dirqueue.layouts.dirq.store import TRIES, Store, taken
 
-#: A time with this fraction of a second was written by somebody who tried to lock and may have failed: whoever
-#: holds the lock still holds it. Microseconds, because some filesystems keep no more.
+#: A time with this fraction of a second was written by a consumer that tried to lock and may have failed: the
+#: holder of the lock still holds it. Microseconds, because some filesystems keep no more.
 TRYING_NS = 123_456_000
 SECOND_NS = 1_000_000_000
 #: An element younger than this is not touched before it is locked, only after: such a touch may be as old itself.
@@ -53,13 +53,23 @@ class SimpleStore(Store):
 
     def add(self, data: bytes) -> str:
         """Write one element; return its name."""
-        directory = self.directory
+        directory, digit, sync, mode = self.directory, self.digit, self.sync, self.file_mode
         if directory.fd < 0:
             self.make()
+        where = folder(self.granularity)
         for _ in range(TRIES):
-            new = self._write(data)
+            new = f"{where}/{element(digit)}.tmp"
             try:
-                name = self._show(new)
+                fs.create(new, data, directory.fd, sync, mode)
+            except FileNotFoundError:
+                self._remake(where)
+                continue
+            except FileExistsError:
+                continue
+            try:
+                if self.umask is not None:
+                    fs.widen(new, mode, directory.fd)
+                name = self._show(new, where)
             except FileNotFoundError:
                 continue  # RACE: we were stopped for so long that a purge removed the unfinished file
             except OSError:
@@ -70,28 +80,9 @@ class SimpleStore(Store):
             return name
         raise taken()
 
-    def _write(self, data: bytes) -> str:
-        """Write a file that is not visible yet; return its name."""
-        fd, digit = self.directory.fd, self.digit
-        where = folder(self.granularity)
-        for _ in range(TRIES):
-            new = f"{where}/{element(digit)}{TEMPORARY}"
-            try:
-                fs.create(new, data, fd, self.sync, self.file_mode)
-            except FileNotFoundError:
-                self._remake(where)
-            except FileExistsError:
-                pass
-            else:
-                if self.umask is not None:
-                    fs.widen(new, self.file_mode, fd)
-                return new
-        raise taken()
-
-    def _show(self, source: str, where: str = "") -> str:
-        """Give a complete file its visible name, in its own directory or another; the source stays."""
+    def _show(self, source: str, where: str) -> str:
+        """Give a complete file its visible name and make that durable; the source stays."""
         fd = self.directory.fd
-        where = where or source[:8]
         for _ in range(TRIES):
             name = f"{where}/{element(self.digit)}"
             try:
@@ -153,8 +144,15 @@ class SimpleStore(Store):
             raise
         try:
             facts = fs.fstat(fd)
-            time_ns = self._lock(name, facts, shift_ns, always_touch=False)
-            return None if time_ns is None else (time_ns, self._read(fd, name, facts.st_size))
+            time_ns = self._lock(name, facts, shift_ns)
+            if time_ns is None:
+                return None
+            size = facts.st_size
+            try:
+                return time_ns, fs.read(fd, size) if size < fs.CHUNK else None
+            except OSError:
+                self.unlock(name)
+                raise
         finally:
             fs.close(fd)
 
@@ -164,48 +162,30 @@ class SimpleStore(Store):
             facts = fs.stat(name, dir_fd=self.directory.fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return self._lock(name, facts, 0, always_touch=True)
+        return self._lock(name, facts, 0)
 
-    def _lock(self, name: str, facts: os.stat_result, shift_ns: int, *, always_touch: bool) -> int | None:
+    def _lock(self, name: str, facts: os.stat_result, shift_ns: int) -> int | None:
         """Lock an element that looks like this; return the time of the lock.
 
-        COST: unless asked to, an element is not touched that was put within YOUNG_NS and that nobody touched since: a
-        claim then takes 8 calls and not 9 with its read and ack (tests/project/test_layout_calls.py). So two who lock
-        it within that time of its put, the first of whom lost its lock, are not told apart.
+        COST: the touch is the ninth call of claim, read and ack. Without it two holders could share one time, and a
+        late end of the first would take what the second holds.
         """
-        if facts.st_mode & KIND != FILE:
-            return None
-        if facts.st_nlink > 1 and fs.exists(name + LOCK, self.directory.fd):
+        lock, time_ns, fd = name + LOCK, facts.st_mtime_ns, self.directory.fd
+        if facts.st_mode & KIND != FILE or (facts.st_nlink > 1 and fs.exists(lock, fd)):
             return None
         # RACE: judged now, not when the claim began: if others found it old meanwhile, their touch is not ours.
-        young = facts.st_mtime_ns >= time.time_ns() - YOUNG_NS
+        young = time_ns >= time.time_ns() - YOUNG_NS
         if not young and not self._mark_try(name):
             return None
-        if not self._link(name):
+        try:
+            fs.link(name, lock, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+        except (FileExistsError, FileNotFoundError):
             return None
-        if young and not always_touch and not shift_ns and facts.st_mtime_ns <= nanos_of(name):
-            return facts.st_mtime_ns
         try:
             return self._touch(name, shift_ns)
         except OSError:
-            fs.discard(name + LOCK, self.directory.fd)
+            fs.discard(lock, fd)
             raise
-
-    def _read(self, fd: int, name: str, size: int) -> bytes | None:
-        """Return the data of an element that we have locked, or None if it is long; an error gives the lock back."""
-        try:
-            return fs.read(fd, size) if size < fs.CHUNK else None
-        except OSError:
-            self.unlock(name)
-            raise
-
-    def _link(self, name: str) -> bool:
-        fd = self.directory.fd
-        try:
-            fs.link(name, name + LOCK, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
-        except (FileExistsError, FileNotFoundError):
-            return False
-        return True
 
     def _mark_try(self, name: str) -> bool:
         """Make an old element young before it is locked. Return False if it is gone.
@@ -265,8 +245,8 @@ class SimpleStore(Store):
     def break_lock(self, name: str, limit_ns: int) -> str | None:
         """Take a stale lock away; return the name that it has now, or None if it was not stale after all.
 
-        RACE: between our look and our hand the holder may unlock and somebody else lock anew. So the lock is first
-        renamed to a name of ours, which only one can do, and looked at again there; a live one is put back.
+        RACE: after we looked the holder may unlock and another consumer lock anew. So the lock is first renamed to a
+        new name, which only one can do, and looked at again there; a live one is put back.
         """
         directory = self.directory
         spare = f"{name[:9]}{element(self.digit)}{TEMPORARY}"
@@ -278,8 +258,11 @@ class SimpleStore(Store):
         if facts.st_mtime_ns < limit_ns:
             return spare
         try:
-            # Not by a rename: onto another name of the same file that does nothing, and says that it did.
-            self._link(name)
+            # Not by a rename: onto another name of the same file it does nothing and reports success.
+            fd = directory.fd
+            fs.link(name, name + LOCK, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+        except (FileExistsError, FileNotFoundError):
+            pass  # RACE: locked anew, or removed with its lock
         finally:
             fs.discard(spare, directory.fd)
         return None
@@ -296,10 +279,11 @@ class SimpleStore(Store):
         return None if facts is None else str(facts.st_mtime_ns)
 
     def ours(self, name: str, token: str) -> bool:
-        facts = self.facts(name)
-        if facts is None:
+        try:
+            time_ns = fs.stat(name + LOCK, dir_fd=self.directory.fd, follow_symlinks=False).st_mtime_ns
+        except FileNotFoundError:
             return False
-        return str(facts.st_mtime_ns) == token or facts.st_mtime_ns % SECOND_NS == TRYING_NS
+        return str(time_ns) == token or time_ns % SECOND_NS == TRYING_NS
 
     def locked_at(self, name: str) -> int | None:
         """Return when a lock was taken or renewed, in microseconds; None if there is none."""
@@ -327,9 +311,12 @@ class SimpleStore(Store):
             fs.unlink(name, dir_fd=fd)
         except FileNotFoundError:
             return False
-        # CRASH: a lock without an element is left, and purged when it is stale. The other order would let somebody
-        # else lock the element between the two.
-        fs.discard(name + LOCK, fd)
+        # CRASH: a lock without an element is left, and purged when it is stale. The other order would let another
+        # consumer lock the element between the two.
+        try:
+            fs.unlink(name + LOCK, dir_fd=fd)
+        except OSError:
+            pass
         return True
 
     # --- looking and cleaning ------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ TRIES = 100
 
 
 class Store:
-    """The files of one dirq queue, by name: `DIRECTORY/ELEMENT`; what an element is, the format says."""
+    """The files of one dirq queue, by name: `DIRECTORY/ELEMENT`; the two formats define what an element is."""
 
     def __init__(
         self, directory: Directory, *, sync: bool, digit: str = "", umask: int | None = None
@@ -105,12 +105,12 @@ class Store:
         return self._directory_mode
 
     def remove_empty(self, directories: list[str]) -> int:
-        """Remove those of the intermediate directories that are empty, never the last; how many went."""
+        """Remove the empty ones of the intermediate directories, never the last. Return the number removed."""
         return sum(self.remove_if_empty(name) for name in directories[:-1])
 
     def remove_if_empty(self, name: str) -> bool:
-        """Remove an intermediate directory if it is empty; whether it went."""
-        # RACE: somebody may be about to write there. We would make it again; COMPAT: other programs fail, and lose
+        """Remove an intermediate directory if it is empty. Return whether it went."""
+        # RACE: a producer may be about to write there. We would make it again; COMPAT: other programs fail, and lose
         # what they were adding, so a directory that was in use a moment ago is given some time.
         try:
             if self.grace and fs.mtime_of(name, self.directory.fd) > time.time() - self.grace:

@@ -22,7 +22,7 @@ DESCRIPTIONS = (
         "dirqueue.layouts.native.layout",
         "Native",
         keeps_settings=True,
-        needs=("create", "names", "rename", "replace", "directory", "ack", "list"),
+        needs=("create", "names", "rename", "replace", "directory", "ack", "list", "clock"),
         litter=(FILE, f"{FILE}.new", ".ballast", ".purge.lock"),
         nests=(_SPARK,),
     ),

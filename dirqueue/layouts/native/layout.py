@@ -13,6 +13,7 @@ Crash: between any two calls the message keeps the name it had, or already has t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import BinaryIO, ClassVar
@@ -59,6 +60,9 @@ class Native:
         self._settler = Settler(directory, settings, self._cursor, side)
         self._claimer = Claimer(directory, settings, self._cursor, self._settler, side)
         self._amender = Amender(directory, settings, self._cursor, side)
+
+    def __str__(self) -> str:
+        return self.name
 
     # --- producers -----------------------------------------------------------------------------------------
 
@@ -203,6 +207,10 @@ class Native:
     def create(self) -> None:
         """Make the directory."""
         self.directory.make()
+
+    def purge_lock(self) -> str:
+        """Return a path in the queue."""
+        return os.path.join(self.directory.path, ".purge.lock")
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time have left behind."""

@@ -2,11 +2,11 @@
 
 Layer: layouts.  Touches: exactly the names of names.py. Times are written in microseconds or, with the setting
 `milliseconds`, in milliseconds; both are read, by their length.
-Invariant: a visible message is complete; no change of ours overwrites a name; an expired message goes directly to
+Invariant: a visible message is complete; no change overwrites a name; an expired message goes directly to
 its next holder, never back through T, where a rename of another program could overwrite it.
 Crash: leaves T.new, or T.X, which anybody may claim when X is over.
 
-The exact name T.X is what a holder changes, so a lease that somebody else took over cannot be ended by mistake. It
+The exact name T.X is what a holder changes, so a lease that another consumer took over is never ended by mistake. It
 is weaker than a token of the native layout: X is a time, and programs of VSQS delete by T, whatever X is.
 """
 
@@ -122,7 +122,7 @@ class Vsqs(Peer):
         return str(now)
 
     def _unused(self, id: str) -> bool:
-        """Whether no message in flight has the id: T and T.X of two messages would overwrite one another later."""
+        """Return whether no message in flight has the id: T and T.X of two messages would overwrite each other."""
         if (
             len(id) == 16
             and not self.directory.mount.attributes_are_cached
@@ -206,7 +206,7 @@ class Vsqs(Peer):
         return None
 
     def _take(self, text: str, now: int, duration: int) -> Claim | None:
-        """Rename one name to a lease of ours and read the body; None if somebody was faster."""
+        """Rename one name to our lease and read the body; None if another consumer was faster."""
         id = text.partition(".")[0]
         place, until = leased(id, max(now + duration, micros_of(text[len(id) + 1 :] or "0") + 1))
         fd = self.directory.fd
@@ -321,7 +321,7 @@ class Vsqs(Peer):
     def find(self, id: str) -> Entry | None:
         if not self.directory.find():
             return None
-        # COST: most are ready, and known by one call; a listing for each of many ids would be quadratic.
+        # Most are ready, and one call finds those: a listing for each of many ids would be quadratic.
         try:
             if fs.is_file(id, self.directory.fd):
                 return Entry(id, "ready", id, micros_of(id))

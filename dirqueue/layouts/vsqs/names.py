@@ -29,7 +29,7 @@ class Name(NamedTuple):
 
 
 def parse(text: str) -> Name | None:
-    """Return what the name says, or None if it is not one of VSQS."""
+    """Return the parsed name, or None if it is not one of VSQS."""
     match = _NAME.fullmatch(text)
     if match is None:
         return None
@@ -43,7 +43,7 @@ def micros_of(digits: str) -> int:
 
 
 def leased(id: str, until: int) -> tuple[str, int]:
-    """Return the name of a message in flight, in the unit of its id, and the time that it says."""
+    """Return the name of a message in flight, in the unit of its id, and the time in it."""
     if len(id) == MILLISECOND_DIGITS:
         rounded = -(-until // 1000)
         return f"{id}.{rounded}", rounded * 1000

@@ -1,7 +1,8 @@
-"""Draining a queue into files, exactly once: one run takes what is there and ends, so cron can run it.
+"""A queue drained to files, exactly once: one run takes what is there and ends, so that cron can run it.
 
 Layer: edges.  Touches: pins of the queue, the output, the checkpoint.
-Crash: the next run with the same checkpoint goes on; Spark's file sink writes each batch once by its own log.
+Crash: the next run with the same checkpoint resumes; Spark's file sink writes each batch once by its own log. A driver
+that is stopped for longer than claimTimeout may write its last batch twice (see stream_source.py).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ LOG = "_spark_metadata"
 
 @dataclass(frozen=True)
 class Drained:
-    """What one run took."""
+    """What one run moved."""
 
     messages: int
     batches: int
-    #: Waiting when the run ended: what came meanwhile.
+    #: Ready when the run ended: put while it ran.
     left: int
 
 

@@ -1,4 +1,4 @@
-"""Filling a queue from a table or files: everything appears at once.
+"""A queue filled from a table or files: all messages become visible at once.
 
 Layer: edges.  Touches: one batch of the queue.
 """
@@ -23,7 +23,7 @@ class Filled:
     """What was put."""
 
     messages: int
-    #: Whether this version had been written before, and so nothing was.
+    #: True if this version had been written before, so that nothing was put.
     repeated: bool = False
 
 
@@ -44,16 +44,16 @@ def fill(
 
     Args:
         source: A DataFrame, the name of a table, or the path of files.
-        format: What the files are: parquet, json, csv, text ...; by their suffix if None.
+        format: The format of the files: parquet, json, csv, text ...; by their suffix if None.
         value: A SQL expression for the body; if None, the column `value`, or the whole row as JSON.
-        where: A SQL condition for the rows to take.
-        app: With `version`, makes a repeated fill do nothing: versions of an app only grow.
+        where: A SQL condition; only rows that match are put.
+        app: With `version`, makes a repeated fill do nothing; the versions of an app must grow.
         version: See app.
         options: For the reader of the files, e.g. {"header": "true"}.
-        progress: Called with the tasks that are done and all there are, while it runs.
+        progress: Called while it runs with the number of tasks that are done and of all tasks.
     """
     if (app is None) != (version is None):
-        raise SettingsError("app and version go together: give both, or none")
+        raise SettingsError("app and version go together: give both or neither")
     frame = (
         source if isinstance(source, DataFrame) else _load(spark, os.fspath(source), format, options or {})
     )
@@ -100,6 +100,6 @@ def _load(spark: SparkSession, source: str, format: str | None, options: dict[st
         return spark.read.options(**options).format(format).load(here)
     if os.path.exists(source):
         raise SettingsError(
-            f"cannot tell what {source!r} is by its name: give format= (parquet, json, csv, text)"
+            f"the name of {source!r} does not show its format: give format= (parquet, json, csv, text)"
         )
     return spark.table(source)

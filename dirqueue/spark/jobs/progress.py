@@ -1,4 +1,4 @@
-"""How far the tasks of a job are, told while it runs.
+"""The progress of a job, reported while it runs.
 
 Layer: edges.  Touches: nothing but the name of the job's group, which Spark keeps for each thread.
 """
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-#: Called with the tasks that are done and the tasks that there are.
+#: Called with the number of tasks that are done and of all tasks.
 Progress = Callable[[int, int], None]
 
 EVERY_SECONDS = 0.5
@@ -25,7 +25,7 @@ _GROUP = "spark.jobGroup.id"
 
 @contextmanager
 def followed(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Tell how far the tasks started in this block are: when that changes, and once at the end."""
+    """Report the progress of the tasks started in this block: when it changes, and once at the end."""
     context = None if progress is None else _context(spark)
     if progress is None or context is None:
         yield
@@ -34,11 +34,11 @@ def followed(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
     over = threading.Event()
 
     def follow() -> None:
-        told = (0, 0)
+        shown = (0, 0)
         while not over.wait(EVERY_SECONDS):
             done, all, _ = _tasks(context, group)
-            if (done, all) != told and all:
-                told = (done, all)
+            if (done, all) != shown and all:
+                shown = (done, all)
                 progress(done, all)
 
     thread = threading.Thread(target=follow, name="dirqueue-progress", daemon=True)
@@ -60,7 +60,7 @@ def followed(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
 def _context(spark: SparkSession) -> Any:
     try:
         return spark.sparkContext
-    except Exception:  # noqa: BLE001 - Spark Connect has no context, and says so with errors of its own
+    except Exception:  # noqa: BLE001 - Spark Connect has no context and raises errors of its own
         return None
 
 

@@ -21,11 +21,11 @@ from dirqueue.spark.jobs.queues import find_queues, spread
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What was done to all of them."""
+    """What was removed from all queues together."""
 
     queues: int
     purged: Purged
-    #: Path and sentence of those that could not be purged.
+    #: The path of each queue that could not be purged, and the error.
     failed: dict[str, str] = field(default_factory=dict)
 
 
@@ -39,8 +39,8 @@ def purge(
     """Purge queues: paths, patterns, or directories with queues somewhere under them.
 
     Args:
-        tasks: So many tasks; as many as queues, up to 64, if None.
-        progress: Called with the tasks that are done and all there are, while it runs.
+        tasks: The number of tasks; one for each queue, up to 64, if None.
+        progress: Called while it runs with the number of tasks that are done and of all tasks.
     """
     paths = find_queues(queues)
     names = [*Purged._fields, "path", "error"]

@@ -1,4 +1,4 @@
-"""Finding the queues of a job, and giving each executor some of them.
+"""The queues of a job, and how they are spread over executors.
 
 Layer: edges.
 """
@@ -17,7 +17,7 @@ from dirqueue.spark.jobs.progress import Progress, followed
 
 
 def find_queues(given: str | os.PathLike[str] | Iterable[str]) -> list[str]:
-    """Return the queues meant by paths, patterns and directories that hold queues."""
+    """Return the queues that paths, patterns and directories with queues under them stand for."""
     from dirqueue.tools import discover
 
     several = [os.fspath(given)] if isinstance(given, (str, os.PathLike)) else [os.fspath(p) for p in given]

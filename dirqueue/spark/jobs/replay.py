@@ -45,7 +45,7 @@ def replay(
         where: A SQL condition over id, value, error, attempts, priority, size, enqueued_at, until (when it died) and
             queue, e.g. "error LIKE 'Timeout%' AND attempts < 10".
         dry_run: Only count.
-        progress: Called with the tasks that are done and all there are, while it runs.
+        progress: Called while it runs with the number of tasks that are done and of all tasks.
     """
     path = local(queue)
     open_queue(path)

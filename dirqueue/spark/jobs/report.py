@@ -1,4 +1,4 @@
-"""How many queues are doing: depth, age, throughput and failures, counted from names by the executors.
+"""A report on many queues: depth, age, throughput and failures, counted from names by the executors.
 
 Layer: edges.  Touches: nothing; reads names, and the reasons kept beside dead messages.
 """
@@ -21,7 +21,7 @@ from dirqueue.spark.jobs.progress import Progress
 from dirqueue.spark.jobs.queues import find_queues, spread
 from dirqueue.spark.options import open_queue
 
-#: Reasons are told apart by so many characters of their first line.
+#: Failures are grouped by this many characters of the first line of their reason.
 REASON = 80
 SCHEMA = (
     "queue string, ready long, delayed long, leased long, dead long, done long, oldest_s double, put_last_hour long, "
@@ -105,12 +105,12 @@ def report(
     """Count queues: paths, patterns, or directories with queues somewhere under them.
 
     Args:
-        tasks: So many tasks; as many as queues, up to 64, if None.
-        progress: Called with the tasks that are done and all there are, while it runs.
+        tasks: The number of tasks; one for each queue, up to 64, if None.
+        progress: Called while it runs with the number of tasks that are done and of all tasks.
     """
     rows = spread(spark, find_queues(queues), _count, SCHEMA, NAMES, tasks, progress)
-    told = (dict(zip(NAMES, row, strict=True)) for row in rows)
-    lines = [Line(**each | {"failures": json.loads(each["failures"])}) for each in told]
+    found = (dict(zip(NAMES, row, strict=True)) for row in rows)
+    lines = [Line(**each | {"failures": json.loads(each["failures"])}) for each in found]
     return Report(sorted(lines, key=lambda line: (-line.ready - line.delayed - line.leased, line.queue)))
 
 

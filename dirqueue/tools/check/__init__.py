@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 
 from dirqueue import settings as settings_
-from dirqueue.disk import fs
+from dirqueue import stored_settings
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import DirQueueError, QueueNotFound, Unsupported, access_error
 from dirqueue.layouts import detect, signs
@@ -45,10 +45,11 @@ def check(
     if unfinished is not None:
         found.append(Finding("Q24", os.path.basename(path) + conversion.SUFFIX, str(unfinished)))
     try:
-        given = settings_.loads(_read_settings(directory), f"{path}/{settings_.FILE}")
+        given = stored_settings.stored(directory) or {}
     except DirQueueError as error:
         found.append(Finding("Q01", settings_.FILE, str(error)))
         given = {}
+        directory.need()
     name = given.get("layout", "auto")
     if (detect(directory) if name == "auto" else name) != "native":
         if unfinished is not None:
@@ -64,12 +65,3 @@ def check(
     finally:
         layout.close()
     return sorted(found, key=lambda each: each[:2])
-
-
-def _read_settings(directory: Directory) -> bytes:
-    try:
-        return fs.read_file(settings_.FILE, directory.fd)
-    except FileNotFoundError:
-        return b"{}"
-    except OSError as error:
-        raise access_error(os.path.join(directory.path, settings_.FILE), "read", error) from error

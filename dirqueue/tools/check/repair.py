@@ -7,8 +7,7 @@ Crash: at any call; the next check finds the rest.
 
 from __future__ import annotations
 
-from dirqueue.disk import fs
-from dirqueue.disk.directory import BALLAST
+from dirqueue.disk import ballast, fs
 from dirqueue.layouts.native import Native, names, staged
 from dirqueue.tools.check.codes import Finding
 
@@ -16,6 +15,9 @@ from dirqueue.tools.check.codes import Finding
 def repaired(layout: Native, findings: list[Finding]) -> list[Finding]:
     """Fix what can be fixed; return the findings with what became of them."""
     staged.roll_forward(layout.directory)
+    layout.directory.clock.now()
+    if not layout.directory.clock.plausible:
+        return findings  # what is being written may look old
     return [each._replace(repaired=_repair(layout, each)) for each in findings]
 
 
@@ -34,7 +36,7 @@ def _repair(layout: Native, finding: Finding) -> bool:
             return _bury(layout, place)
         case "Q19":
             directory.keep_ballast()
-            return fs.exists(BALLAST, directory.fd)
+            return ballast.kept(directory)
     return False
 
 

@@ -1,6 +1,6 @@
-"""Is a directory's filesystem good enough for a queue? Tries the thing itself, with two real processes.
+"""Whether a directory's filesystem is good enough for a queue: everything is tried, with two real processes.
 
-Layer: edges.  Touches: one directory `.doctor-TOKEN` in the directory that is examined, removed at the end.
+Layer: tools.  Touches: one directory `.doctor-TOKEN` in the directory that is examined, removed at the end.
 Crash: the directory stays, and can be removed by hand.
 """
 
@@ -39,7 +39,7 @@ class Report(NamedTuple):
     verdicts: list[Verdict]
 
     def good_for(self, layout: str) -> bool:
-        """Whether the layout can be used."""
+        """Return whether the layout can be used."""
         return all(each.result != FAIL for each in self.verdicts if each.layout == layout)
 
 
@@ -68,7 +68,7 @@ def examine(path: str, also: str | None = None, progress: Callable[[], None] | N
                 progress()
         scratch.close()
     finally:
-        _remove(name, directory.fd)
+        fs.remove_tree(name, directory.fd)
     report = Report(path, directory.mount.fstype, probes, _verdicts(probes))
     directory.close()
     return report
@@ -82,17 +82,3 @@ def _verdicts(probes: list[Probe]) -> list[Verdict]:
         reason = "; ".join(f"{each.name}: {each.detail}" for each in bad)
         verdicts.append(Verdict(layout, FAIL if bad else PASS, reason or "everything it needs works here"))
     return verdicts
-
-
-def _remove(name: str, dir_fd: int) -> None:
-    """Remove the scratch directory, which is ours with all that is in it."""
-    try:
-        for entry in list(fs.listing(name, dir_fd)):
-            path = f"{name}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                _remove(path, dir_fd)
-            else:
-                fs.discard(path, dir_fd)
-        fs.remove_directory(name, dir_fd)
-    except OSError:
-        pass

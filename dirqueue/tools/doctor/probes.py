@@ -1,6 +1,6 @@
-"""What the doctor tries: each probe says what works, or raises what does not.
+"""What the doctor tries: each probe returns what works, or raises what does not.
 
-Layer: edges.  Touches: names in the doctor's scratch directory.
+Layer: tools.  Touches: names in the doctor's scratch directory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Failed(Exception):
 
 
 class _Drawback(Exception):
-    """A probe found that something works, but."""
+    """A probe found that something works with a drawback."""
 
 
 def check_shared(path: str, also: str | None, name: str) -> None:
@@ -74,7 +74,7 @@ class Scratch:
         name = probe.__name__.removeprefix("_probe_").replace("_", "-")
         try:
             return Probe(name, PASS, probe(self))
-        except _Failed as failed:
+        except (_Failed, QueueError) as failed:
             return Probe(name, FAIL, str(failed))
         except _Drawback as drawback:
             return Probe(name, WARN, str(drawback))
@@ -105,7 +105,7 @@ class Scratch:
                 if racer.stdin:
                     racer.stdin.write(f"{start}\n")
                     racer.stdin.flush()
-            told = [racer.communicate(timeout=PATIENCE_SECONDS)[0].split() for racer in racers]
+            counts = [racer.communicate(timeout=PATIENCE_SECONDS)[0].split() for racer in racers]
         finally:
             for racer in racers:
                 racer.kill()
@@ -113,7 +113,7 @@ class Scratch:
                 for pipe in (racer.stdin, racer.stdout):
                     if pipe:
                         pipe.close()
-        (one, odd), (two, odder) = told
+        (one, odd), (two, odder) = counts
         return int(one), int(two), int(odd) + int(odder)
 
     def exactly_once(self, verb: str, make: Callable[[str], Any] | None) -> str:
@@ -125,7 +125,7 @@ class Scratch:
         return f"{ROUNDS} names, two processes: each was won once ({one} + {two})"
 
 
-# --- the probes; the name after _probe_ is what the report says -----------------------------------------------
+# --- the probes; the name after _probe_ is the one in the report -----------------------------------------------
 
 
 def _probe_create(scratch: Scratch) -> str:
@@ -243,7 +243,7 @@ def _probe_clock(scratch: Scratch) -> str:
 
 
 def _probe_notify(scratch: Scratch) -> str:
-    """Whether inotify wakes a waiting consumer."""
+    """Inotify wakes a waiting consumer."""
     try:
         from inotify_simple import INotify, flags
     except ImportError:
@@ -252,13 +252,13 @@ def _probe_notify(scratch: Scratch) -> str:
     try:
         watch.add_watch(scratch.path, flags.CREATE | flags.MOVED_TO)
         scratch.file("noticed")
-        heard = bool(watch.read(timeout=2000))
+        reported = bool(watch.read(timeout=2000))
     finally:
         watch.close()
-    if not heard:
+    if not reported:
         raise _Drawback("inotify is silent here: consumers poll")
     if scratch.mount.inotify_is_silent:
-        raise _Drawback("inotify tells only what this host does: for the others consumers poll")
+        raise _Drawback("inotify reports only what this host does: consumers poll for the rest")
     return "inotify wakes consumers"
 
 

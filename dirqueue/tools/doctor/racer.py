@@ -1,6 +1,6 @@
 """One of the two processes that race for names.
 
-Layer: edges.  Touches: names in the doctor's scratch directory.
+Layer: tools.  Touches: names in the doctor's scratch directory.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import time
 
 from dirqueue.disk import fs
 
-#: The two try each name at the same moment: so long after the one before.
+#: Time between one name and the next; both processes try each name at the same moment.
 STEP_SECONDS = 0.001
 
 
-def race(verb: str, rounds: int, place: str, who: str) -> tuple[int, int]:
-    """Do `verb` to each name in its turn; return how often we won, and errors that are neither a win nor a loss."""
+def race(verb: str, rounds: int, place: str, racer: str) -> tuple[int, int]:
+    """Do `verb` to each name in turn; return the number of wins, and of errors that are neither a win nor a loss."""
     fd = fs.open(place, fs.DIRECTORY)
     won = odd = 0
     start = float(sys.stdin.readline())
@@ -23,7 +23,7 @@ def race(verb: str, rounds: int, place: str, who: str) -> tuple[int, int]:
         while time.monotonic() < start + number * STEP_SECONDS:
             pass
         try:
-            _one(verb, f"{verb}-{number}", who, fd)
+            _one(verb, f"{verb}-{number}", racer, fd)
             won += 1
         except (FileExistsError, FileNotFoundError):
             pass
@@ -33,14 +33,14 @@ def race(verb: str, rounds: int, place: str, who: str) -> tuple[int, int]:
     return won, odd
 
 
-def _one(verb: str, name: str, who: str, fd: int) -> None:
+def _one(verb: str, name: str, racer: str, fd: int) -> None:
     match verb:
         case "create":
             fs.create(name, b"", fd, sync=False)
         case "mkdir":
             fs.mkdir(name, fs.DIR_MODE, dir_fd=fd)
         case "rename":
-            fs.rename(name, f"{name}.{who}", src_dir_fd=fd, dst_dir_fd=fd)
+            fs.rename(name, f"{name}.{racer}", src_dir_fd=fd, dst_dir_fd=fd)
         case "unlink":
             fs.unlink(name, dir_fd=fd)
         case "link":
@@ -48,7 +48,7 @@ def _one(verb: str, name: str, who: str, fd: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Say that we are there, wait for the word, race, and tell how it went."""
+    """Print "ready", wait for the time to start, race, and print the counts."""
     print("ready", flush=True)  # noqa: T201
-    verb, rounds, place, who = words
-    print(*race(verb, int(rounds), place, who))  # noqa: T201
+    verb, rounds, place, racer = words
+    print(*race(verb, int(rounds), place, racer))  # noqa: T201

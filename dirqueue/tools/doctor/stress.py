@@ -1,6 +1,6 @@
 """Put a mount under load and count every message: what the fault laboratory does, as far as it is safe anywhere.
 
-Layer: edges.  Touches: one directory `.doctor-TOKEN` where it is told to, removed at the end.
+Layer: tools.  Touches: one directory `.doctor-TOKEN` in the directory that is named, removed at the end.
 Two producers and two consumers in processes of their own, one of each by the second path if there is one; one consumer
 is killed on the way. Crash: the directory stays, and can be removed by hand.
 """
@@ -45,7 +45,7 @@ def stress(
     progress: Callable[[], None] | None = None,
     layout: str = "native",
 ) -> list[Finding]:
-    """Run for so many seconds in the directory at `path`; say of each promise whether it held.
+    """Put the directory at `path` under load; return for each promise whether it held.
 
     Args:
         path: An existing directory.
@@ -72,7 +72,7 @@ def stress(
 
 
 def _run(paths: list[str], layout: str, seconds: float, progress: Callable[[], None]) -> list[str]:
-    """Start everybody, kill one consumer half-way, wait; return all that they said."""
+    """Start all processes, kill one consumer half-way, wait; return the lines that they printed."""
     roles = [("put", 0), ("put", 1), ("get", 0), ("get", 1), ("get", 0)]
     workers = [
         subprocess.Popen(
@@ -90,48 +90,48 @@ def _run(paths: list[str], layout: str, seconds: float, progress: Callable[[], N
             progress()
             if left < seconds / 2:
                 workers[-1].kill()
-        said: list[str] = []
+        lines: list[str] = []
         for worker in workers:
-            said += worker.communicate(timeout=seconds + GRACE)[0].splitlines()
-        return said
+            lines += worker.communicate(timeout=seconds + GRACE)[0].splitlines()
+        return lines
     finally:
         for worker in workers:
             worker.kill()
             worker.wait()
 
 
-def _judge(path: str, layout: str, said: Iterable[str]) -> list[Finding]:
+def _judge(path: str, layout: str, lines: Iterable[str]) -> list[Finding]:
     words = ("trying", "put", "got", "torn", "acking", "acked", "lost", "error")
-    told: dict[str, Counter[str]] = {word: Counter() for word in words}
-    for line in said:
+    events: dict[str, Counter[str]] = {word: Counter() for word in words}
+    for line in lines:
         word, _, rest = line.partition(" ")
-        if word in told:
-            told[word][rest] += 1
+        if word in events:
+            events[word][rest] += 1
     left: Counter[str] = Counter()
-    # dirq: how long a lock is honoured is up to who looks, so that it must be the same for all.
+    # dirq: how long a lock is honoured is decided by each consumer, so it must be the same for all.
     with Queue(path, layout=layout, lease=LEASE, margin=MARGIN) as queue:
         deadline = time.monotonic() + LEASE + MARGIN + GRACE
         while len(queue) and time.monotonic() < deadline:  # a killed consumer's lease must run out first
             for lease in queue.consume(timeout=0.2):
                 name, whole = _name(lease.message.body)
                 left[name] += 1
-                told["torn"][name] += not whole
+                events["torn"][name] += not whole
                 lease.ack()
-    seen = told["acked"] + left
-    lost = [name for name in told["put"] if not seen[name] and not told["acking"][name]]
+    seen = events["acked"] + left
+    lost = [name for name in events["put"] if not seen[name] and not events["acking"][name]]
     twice = [name for name, count in seen.items() if count > 1]
     strange = [
         name
-        for name in (+told["torn"] | told["got"] | left)
-        if name not in told["trying"] or told["torn"][name]
+        for name in (+events["torn"] | events["got"] | left)
+        if name not in events["trying"] or events["torn"][name]
     ]
-    total = f"of {len(told['put'])} messages"
+    total = f"of {len(events['put'])} messages"
     return [
         Finding("nothing is lost", not lost, f"{len(lost)} {total}"),
         Finding("nothing is acknowledged twice", not twice, f"{len(twice)} {total}"),
         Finding("nothing is torn or from nowhere", not strange, f"{len(strange)} {total}"),
-        Finding("no live lease is called lost", not told["lost"], f"{len(told['lost'])} {total}"),
-        Finding("no call fails", not told["error"], "; ".join(list(told["error"])[:3]) or "none did"),
+        Finding("no live lease is called lost", not events["lost"], f"{len(events['lost'])} {total}"),
+        Finding("no call fails", not events["error"], "; ".join(list(events["error"])[:3]) or "none did"),
     ]
 
 
@@ -155,33 +155,33 @@ def _work(role: str, path: str, layout: str, number: str, seconds: str) -> None:
             if role == "put":
                 some = [f"{number}-{count + each}" for each in range(1, 2 if count % 10 else 4)]
                 count += len(some)
-                _say("trying", *some)
+                _print("trying", *some)
                 if len(some) == 1:
                     queue.put(_body(some[0]))
                 else:
                     queue.put_many(map(_body, some))
-                _say("put", *some)
+                _print("put", *some)
                 continue
             lease = queue.get(timeout=0.1)
             body, whole = _name(lease.message.body)
-            _say("got" if whole else "torn", body)
-            _say("acking", body)
+            _print("got" if whole else "torn", body)
+            _print("acking", body)
             began = time.time()
             try:
                 lease.ack()
             except LeaseLost:
                 if began < lease.until.timestamp() - MARGIN:
-                    _say("lost", body)
+                    _print("lost", body)
             else:
-                _say("acked", body)
+                _print("acked", body)
         except Empty:
             pass
         except DirQueueError as error:
-            _say("error", str(error))
+            _print("error", str(error))
             return
 
 
-def _say(word: str, *texts: str) -> None:
+def _print(word: str, *texts: str) -> None:
     sys.stdout.write("".join(f"{word} {text}\n" for text in texts))
     sys.stdout.flush()
 

@@ -20,7 +20,7 @@ from dirqueue import (
 from dirqueue.layouts.dirq import layout as dirq_layout
 
 
-def test_a_claim_that_comes_too_late_tries_the_next(queue):
+def test_claim_that_comes_too_late_tries_the_next(queue):
     """Somebody locked it first, or it is gone."""
     queue.put(b"two")
     for code in (errno.EEXIST, errno.ENOENT):
@@ -30,7 +30,7 @@ def test_a_claim_that_comes_too_late_tries_the_next(queue):
         lease.release()
 
 
-def test_a_claim_that_always_comes_too_late_gives_up(queue, monkeypatch):
+def test_claim_that_always_comes_too_late_gives_up(queue, monkeypatch):
     """Bounded, as every loop on an errno."""
     monkeypatch.setattr(dirq_layout, "LOOKS", 20)
     for number in range(30):
@@ -43,7 +43,7 @@ def test_a_claim_that_always_comes_too_late_gives_up(queue, monkeypatch):
 
 @pytest.mark.parametrize("code", names(HARD))
 @pytest.mark.parametrize("call", ["lock", "listdir", "read"])
-def test_a_claim_that_fails_says_so(queue, call, code):
+def test_claim_that_fails_raises(queue, call, code):
     """With its errno; the message is not lost, and nothing stays open."""
     again(queue).get(timeout=0).release()
     call = ("link" if simply(queue) else "mkdir") if call == "lock" else call
@@ -54,7 +54,7 @@ def test_a_claim_that_fails_says_so(queue, call, code):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT]))
-def test_a_queue_that_goes_while_it_is_listed_is_empty(queue, code):
+def test_queue_that_goes_while_it_is_listed_is_empty(queue, code):
     """And is looked at anew the next time."""
     with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(Empty):
         again(queue).get(timeout=0)
@@ -62,7 +62,7 @@ def test_a_queue_that_goes_while_it_is_listed_is_empty(queue, code):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR]))
-def test_a_directory_that_goes_before_its_turn_is_passed_over(queue, code):
+def test_directory_that_goes_before_its_turn_is_passed_over(queue, code):
     """Purged by somebody else."""
     where = queue.layout.store.directories()[0]
     with failing("open", code, when=of(where)), pytest.raises(Empty):
@@ -72,7 +72,7 @@ def test_a_directory_that_goes_before_its_turn_is_passed_over(queue, code):
 
 
 @pytest.mark.parametrize("code", names([errno.ELOOP, errno.ENXIO]))
-def test_a_planted_link_or_socket_is_no_element(simple, code):
+def test_planted_link_or_socket_is_no_element(simple, code):
     """Whatever has the name of one."""
     with failing("open", code, when=lambda path, *_, **__: len(path) == 23) as fault:
         again(simple).get(timeout=0).release()
@@ -90,7 +90,7 @@ def test_a_planted_link_or_socket_is_no_element(simple, code):
     assert drain(again(simple)) == [b"one"]
 
 
-def test_a_claim_of_another_length_moves_the_time_of_the_lock(queue):
+def test_claim_of_another_length_moves_the_time_of_the_lock(queue):
     """Where the file is not ours only "now" is allowed."""
     lease = again(queue).get(timeout=0, lease=LONG / 2)
     assert lease.until.timestamp() < time.time() + LONG * 3 / 4
@@ -101,7 +101,7 @@ def test_a_claim_of_another_length_moves_the_time_of_the_lock(queue):
     lease.ack()
 
 
-def test_a_renewal_for_another_time_of_what_is_another_users(queue):
+def test_renewal_for_another_time_of_what_is_another_users(queue):
     """Only "now" is allowed there."""
     lease = again(queue).get(timeout=0)
     with failing("utime", errno.EPERM):
@@ -110,14 +110,14 @@ def test_a_renewal_for_another_time_of_what_is_another_users(queue):
     lease.ack()
 
 
-def test_an_element_that_cannot_be_opened_is_told(simple):
+def test_element_that_fails_to_open_raises(simple):
     """Whatever is not a planted thing is an error."""
     with failing("open", errno.EIO, when=lambda path, *_, **__: len(path) == 23), pytest.raises(QueueAccess):
         again(simple).get(timeout=0)
     assert drain(again(simple)) == [b"one"]
 
 
-def test_a_lease_of_another_process_is_taken_over_by_its_handle(queue):
+def test_lease_of_another_process_is_taken_over_by_its_handle(queue):
     """It ends when that one would have ended."""
     lease = again(queue).get(timeout=0)
     same = queue.lease(lease.handle)
@@ -127,7 +127,7 @@ def test_a_lease_of_another_process_is_taken_over_by_its_handle(queue):
         queue.lease(lease.handle)
 
 
-def test_a_lock_of_an_old_element_of_another_user(simple):
+def test_lock_of_an_old_element_of_another_user(simple):
     """Its time can only be set to now: it is, before the link and after it."""
     (name,) = [name for name in tree(simple) if len(name) == 23]
     age(simple, name)
@@ -137,7 +137,7 @@ def test_a_lock_of_an_old_element_of_another_user(simple):
     assert len(simple) == 0
 
 
-def test_a_lock_of_an_old_element_on_a_network_filesystem_tells_the_time(simple):
+def test_lock_of_an_old_element_on_a_network_filesystem_corrects_the_clock(simple):
     """The time that the server gave is the server's clock."""
     remote(simple)
     (name,) = [name for name in tree(simple) if len(name) == 23]
@@ -146,7 +146,7 @@ def test_a_lock_of_an_old_element_on_a_network_filesystem_tells_the_time(simple)
     assert len(simple) == 0
 
 
-def test_an_element_that_is_removed_while_it_is_claimed_is_not_ours(normal):
+def test_element_that_is_removed_while_it_is_claimed_is_not_ours(normal):
     """A late holder took it away with its lock; and one whose renewal fails as well."""
     where = normal.layout.store.directories()[0]
 
@@ -161,7 +161,7 @@ def test_an_element_that_is_removed_while_it_is_claimed_is_not_ours(normal):
         again(normal).get(timeout=0, lease=LONG / 2)
 
 
-def test_an_element_without_its_piece_is_told_and_left_alone(made):
+def test_element_without_its_piece_raises_and_is_left_alone(made):
     """It does not fit the schema; the next one comes."""
     for settings in ({}, {"schema": {"body": "binary", "header": "table?"}, "codec": "json"}):
         queue = made("dirq-normal", max_backoff=LONG, **settings)
@@ -175,7 +175,7 @@ def test_an_element_without_its_piece_is_told_and_left_alone(made):
         shutil.rmtree(queue.path)
 
 
-def test_an_element_of_many_pieces_that_goes_while_it_is_read_is_not_ours(made):
+def test_element_of_many_pieces_that_goes_while_it_is_read_is_not_ours(made):
     """What was read is not all of it."""
     queue = made("dirq-normal", schema={"body": "binary", "header": "table?"}, codec="json")
     queue.put({"body": "eA==", "header": {"a": "b"}})
@@ -183,3 +183,46 @@ def test_an_element_of_many_pieces_that_goes_while_it_is_read_is_not_ours(made):
     gone = before("open", lambda: shutil.rmtree(os.path.join(queue.path, name)), when=of("/header"))
     with gone, pytest.raises(Empty):
         again(queue).get(timeout=0)
+
+
+def test_claim_of_an_old_element_that_is_removed_meanwhile_finds_nothing(simple):
+    """Between the look at its age and the touch that comes before the lock."""
+    (name,) = [name for name in tree(simple) if len(name) == 23]
+    age(simple, name)
+    with before("utime", lambda: os.unlink(os.path.join(simple.path, name))), pytest.raises(Empty):
+        again(simple).get(timeout=0)
+    assert [each for each in tree(simple) if "." in each] == []
+
+
+@pytest.mark.parametrize("code", names(HARD))
+def test_claim_whose_touch_fails_gives_the_lock_back(simple, code):
+    """A lock with a wrong time would be purged under us, so it is not kept."""
+    (name,) = [name for name in tree(simple) if len(name) == 23]
+    when = of(f"{name}.lck")
+    with failing("utime", code, when=when, times=2), pytest.raises(QueueAccess) as caught:
+        again(simple).get(timeout=0, lease=LONG / 2)
+    assert caught.value.errno == code
+    assert not os.path.exists(os.path.join(simple.path, f"{name}.lck"))
+
+
+def test_claim_whose_lock_is_taken_away_before_its_touch_finds_nothing(simple):
+    """A purge with a clock of its own came between the two."""
+    (name,) = [name for name in tree(simple) if len(name) == 23]
+    lock = os.path.join(simple.path, f"{name}.lck")
+    with before("utime", lambda: os.unlink(lock), when=of(".lck")):
+        assert simple.layout.store.lock(name) is None
+    assert simple.layout.store.lock(name) is not None
+
+
+def test_claim_steps_over_a_directory_that_may_not_be_listed(made, monkeypatch):
+    """What is in the next one is delivered; the error comes when nothing else is there."""
+    queue = made("dirq-simple", granularity=1)
+    for second in range(2):
+        monkeypatch.setattr("time.time", lambda now=1_700_000_000.0 + second: now)
+        queue.put(b"%d" % second)
+    first = queue.layout.store.directories()[0]
+    with failing("open", errno.EACCES, when=of(first), times=9):
+        assert again(queue).get(timeout=0).message.body == b"1"
+        with pytest.raises(QueueAccess):
+            again(queue).get(timeout=0)
+    assert drain(again(queue)) == [b"0"]

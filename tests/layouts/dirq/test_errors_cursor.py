@@ -16,7 +16,7 @@ from dirqueue.layouts.dirq import cursor as dirq_cursor
 from dirqueue.layouts.dirq import layout as dirq_layout
 
 
-def test_what_is_known_is_bounded(queue, monkeypatch):
+def test_cursor_remembers_a_bounded_number_of_names(queue, monkeypatch):
     """Locks, pauses and directories are remembered, but not for ever."""
     monkeypatch.setattr(dirq_cursor, "REMEMBERED", 3)
     cursor = queue.layout._cursor
@@ -45,7 +45,7 @@ def test_names_that_were_jumped_over_are_looked_at_again(queue, monkeypatch):
     assert len(drain(queue)) == 10
 
 
-def test_the_times_of_a_network_filesystem_are_not_trusted(queue):
+def test_times_of_a_network_filesystem_are_not_trusted(queue):
     """Nor those that cannot be read."""
     cursor = queue.layout._cursor
     where = queue.layout.store.directories()[0]
@@ -64,7 +64,7 @@ class Gone(list):
         return super().pop()
 
 
-def test_a_name_that_another_thread_takes_first_is_passed_over(queue, monkeypatch):
+def test_name_that_another_thread_takes_first_is_passed_over(queue, monkeypatch):
     """After a look, or without one; so often and no more."""
     cursor = queue.layout._cursor
     cursor.run, cursor.snapshot.expires = Gone(["x"]), math.inf

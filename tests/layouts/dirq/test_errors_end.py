@@ -20,7 +20,7 @@ from dirqueue.layouts.dirq import store as dirq_store
 
 @pytest.mark.parametrize("code", names(HARD))
 @pytest.mark.parametrize("verb", ["ack", "renew", "retry", "release"])
-def test_an_end_that_fails_says_so(queue, verb, code):
+def test_end_of_a_lease_that_fails_raises(queue, verb, code):
     """The lease is still held, and can be ended later."""
     lease = again(queue).get(timeout=0)
     call = {
@@ -36,7 +36,7 @@ def test_an_end_that_fails_says_so(queue, verb, code):
 
 
 @pytest.mark.parametrize("verb", ["ack", "renew", "retry", "release"])
-def test_an_end_of_a_lease_that_is_gone_is_refused(queue, verb):
+def test_end_of_a_lease_that_is_gone_is_refused(queue, verb):
     """Before our look, and between our look and our hand."""
     lease = again(queue).get(timeout=0)
     simple = simply(queue)
@@ -53,7 +53,7 @@ def test_an_end_of_a_lease_that_is_gone_is_refused(queue, verb):
 
 
 @pytest.mark.parametrize("verb", ["ack", "renew", "release"])
-def test_a_late_end_is_refused(queue, verb):
+def test_late_end_is_refused(queue, verb):
     """The lock went stale and somebody else has it now: the message is theirs."""
     lease = again(queue).get(timeout=0)
     name = lease.message.id
@@ -67,7 +67,7 @@ def test_a_late_end_is_refused(queue, verb):
     assert len(queue) == 0
 
 
-def test_a_lock_that_is_taken_away_while_it_is_renewed_is_lost(queue):
+def test_lock_that_is_taken_away_while_it_is_renewed_is_lost(queue):
     """The touch was of a lock that is nobody's."""
     lease = again(queue).get(timeout=0)
     path = os.path.join(queue.path, lease.message.id)
@@ -77,7 +77,7 @@ def test_a_lock_that_is_taken_away_while_it_is_renewed_is_lost(queue):
 
 
 @pytest.mark.parametrize("kind", ["ack", "cancel"])
-def test_an_end_that_cannot_be_made_durable_is_told(make, kind):
+def test_end_of_a_lease_whose_flush_fails_raises(make, kind):
     """A directory that went with its last name is no error."""
     queue = make(sync=True)
     for code in (errno.EIO, errno.ENOENT):
@@ -93,7 +93,7 @@ def test_an_end_that_cannot_be_made_durable_is_told(make, kind):
     assert len(queue) == 0
 
 
-def test_a_lock_that_cannot_be_removed_after_its_element_is_left_to_purge(simple):
+def test_lock_that_cannot_be_removed_after_its_element_is_left_to_purge(simple):
     """The ack is done."""
     lease = again(simple).get(timeout=0)
     with failing("unlink", errno.EIO, when=of(".lck")):
@@ -102,7 +102,7 @@ def test_a_lock_that_cannot_be_removed_after_its_element_is_left_to_purge(simple
     assert len(simple) == 0
 
 
-def test_a_lease_ends_through_a_closed_queue_object(queue):
+def test_lease_ends_through_a_closed_queue_object(queue):
     """The layout itself opens the directory again."""
     lease = again(queue).get(timeout=0)
     queue.close()
@@ -110,7 +110,7 @@ def test_a_lease_ends_through_a_closed_queue_object(queue):
     assert len(queue) == 0
 
 
-def test_a_retry_is_left_alone_for_its_delay(queue):
+def test_retry_is_left_alone_for_its_delay(queue):
     """By us; others may take it at once."""
     again(queue).get(timeout=0).retry(LONG)
     with pytest.raises(Empty):
@@ -119,7 +119,7 @@ def test_a_retry_is_left_alone_for_its_delay(queue):
     assert Queue(queue.path, layout=queue.layout.name, sync=False).get(timeout=0).message.body == b"one"
 
 
-def test_an_element_whose_place_for_removal_is_missing(normal):
+def test_element_whose_place_for_removal_is_missing(normal):
     """obsolete/ is made again; a name there that is taken is passed over, so often and no more."""
     store = normal.layout.store
     os.rmdir(os.path.join(normal.path, "obsolete"))

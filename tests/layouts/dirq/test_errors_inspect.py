@@ -26,7 +26,7 @@ from dirqueue.layouts.dirq.simple_store import SimpleStore
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_looker_is_told_what_fails(queue, code):
+def test_inspection_that_fails_raises(queue, code):
     """Reading, opening, measuring, finding, removing, cancelling; gone is gone."""
     (message,) = queue.peek()
     remove = "unlink" if simply(queue) else "rename"
@@ -52,7 +52,7 @@ def test_a_looker_is_told_what_fails(queue, code):
 
 
 @pytest.mark.parametrize("code", names((errno.ENOENT, *HARD)))
-def test_a_queue_that_cannot_be_listed_is_told(queue, code):
+def test_listing_that_fails_raises(queue, code):
     """With its errno and its path; one that is gone is gone."""
     told = QueueNotFound if code == errno.ENOENT else QueueAccess
     with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(told) as caught:
@@ -60,7 +60,7 @@ def test_a_queue_that_cannot_be_listed_is_told(queue, code):
     assert code in (errno.ENOENT, caught.value.errno)
 
 
-def test_nothing_of_a_queue_that_is_not_there(make):
+def test_missing_queue_is_empty(make):
     """Neither found nor counted nor purged nor taken over."""
     queue = make()
     layout = queue.layout
@@ -81,7 +81,7 @@ def test_nothing_of_a_queue_that_is_not_there(make):
     assert Queue(queue.path).layout.name == layout.name
 
 
-def test_every_kind_of_entry_is_told_apart(queue):
+def test_entries_report_every_kind_of_name(queue):
     """Elements, unfinished ones, locks, and what is not dirq's; what goes meanwhile is left out."""
     layout = queue.layout
     where = layout.store.directories()[-1]
@@ -140,7 +140,7 @@ def test_purge_takes_what_is_stale_by_age_alone(make):
     assert store.purge(0, 0)[:2] == (0, 0)
 
 
-def test_a_lock_that_is_renewed_while_it_is_purged_stays(queue):
+def test_lock_that_is_renewed_while_it_is_purged_stays(queue):
     """Looked at again under a name that only the purger has."""
     name = locked(queue)
     queue.layout._honoured = 60_000_000
@@ -149,7 +149,7 @@ def test_a_lock_that_is_renewed_while_it_is_purged_stays(queue):
         assert queue.layout.purge().released == 0
 
 
-def test_a_staged_element_that_is_being_written_is_not_purged(normal):
+def test_staged_element_that_is_being_written_is_not_purged(normal):
     """A long write changes the time of the file alone; what goes while it is looked at is no error."""
     path = os.path.join(normal.path, "temporary/5f00000000000a")
     os.mkdir(path)
@@ -162,7 +162,7 @@ def test_a_staged_element_that_is_being_written_is_not_purged(normal):
         assert normal.layout.store.purge(limit, 0) == (0, 0, 0)
 
 
-def test_a_directory_that_goes_before_it_is_looked_at_is_not_removed(queue):
+def test_directory_that_goes_before_it_is_looked_at_is_not_removed(queue):
     """By another purger."""
     assert not queue.layout.store.remove_if_empty("5f000000")
 

@@ -19,12 +19,14 @@ from dirqueue import (
     QueueError,
     SettingsError,
 )
+from dirqueue.disk.directory import Directory
 from dirqueue.layouts.dirq import store as dirq_store
+from dirqueue.layouts.dirq.store import Store
 
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "show"])
-def test_a_put_that_fails_says_so_and_shows_nothing(make, call, code):
+def test_put_that_fails_raises_and_shows_nothing(make, call, code):
     """Whichever call fails: one error with its errno, and no element."""
     queue = make(sync=True)
     queue.put(b"first")
@@ -37,7 +39,7 @@ def test_a_put_that_fails_says_so_and_shows_nothing(make, call, code):
     assert [name for name in tree(queue) if "temporary/" in name or name.endswith(".tmp")] == []
 
 
-def test_a_put_whose_name_cannot_be_made_durable_is_told(make):
+def test_put_whose_flush_fails_raises(make):
     """The flush of the directory that it was shown in fails."""
     queue = make(sync=True)
     queue.put(b"first")
@@ -71,7 +73,7 @@ def test_names_that_stay_taken_are_an_error_not_a_loop(make, monkeypatch, tmp_pa
     assert sorted(drain(again(queue))) == [b"0", b"1", b"first"]
 
 
-def test_a_queue_that_was_removed_is_made_again(queue, tmp_path):
+def test_queue_that_was_removed_is_made_again(queue, tmp_path):
     """Under a put, a put of a file, and a consumer."""
     shutil.rmtree(queue.path)
     queue.put(b"again")
@@ -89,7 +91,7 @@ def test_a_queue_that_was_removed_is_made_again(queue, tmp_path):
 
 
 @pytest.mark.parametrize("order", ["lifo", "random"])
-def test_a_put_shows_at_once_in_any_order(make, order):
+def test_put_shows_at_once_in_any_order(make, order):
     """A stack gives the newest first."""
     queue = make(order=order)
     queue.put(b"one")
@@ -100,7 +102,7 @@ def test_a_put_shows_at_once_in_any_order(make, order):
     assert order == "random" or queue.get(timeout=0).message.body == b"three"
 
 
-def test_many_are_put_one_by_one(queue):
+def test_put_many_puts_one_by_one(queue):
     """The format has no batches; and a queue object that was closed opens again."""
     assert len(queue.put_many([b"two", b"three"])) == 2
     messages = sorted(queue.peek(), key=lambda message: message.id)
@@ -110,7 +112,7 @@ def test_many_are_put_one_by_one(queue):
     assert messages[0].size == 3
 
 
-def test_a_file_that_cannot_be_put_stays_where_it_is(make, tmp_path):
+def test_put_path_that_fails_leaves_the_file(make, tmp_path):
     """Not a plain file, too large, not there, another filesystem, a disk that cannot flush."""
     queue = make(sync=True, max_size=10)
     queue.put(b"one")
@@ -135,7 +137,7 @@ def test_a_file_that_cannot_be_put_stays_where_it_is(make, tmp_path):
     assert sorted(drain(again(queue))) == [b"one", b"x"]
 
 
-def test_a_link_whose_reply_was_lost_is_known_by_its_file(simple):
+def test_link_whose_reply_was_lost_is_known_by_its_file(simple):
     """On a network filesystem: both names are one file. A name that is another's is passed over."""
     remote(simple)
     with failing("link", errno.EEXIST, done=True):
@@ -147,7 +149,7 @@ def test_a_link_whose_reply_was_lost_is_known_by_its_file(simple):
     assert sorted(set(drain(again(simple)))) == [b"four", b"one", b"three", b"two"]
 
 
-def test_a_directory_purged_before_its_first_element_is_made_again(made, tmp_path):
+def test_directory_purged_before_its_first_element_is_made_again(made, tmp_path):
     """Between its making and the link of a file; if the file itself is gone, that is said."""
     queue = made("dirq-simple")
     path = tmp_path / "file"
@@ -169,7 +171,7 @@ def test_a_directory_purged_before_its_first_element_is_made_again(made, tmp_pat
     assert fault.hits == dirq_store.TRIES
 
 
-def test_a_staged_element_that_others_purge_is_staged_again(normal):
+def test_staged_element_that_others_purge_is_staged_again(normal):
     """Python's dirq removes what is empty at any age: before the file is written, and before it is shown."""
     with failing("open", errno.ENOENT, when=lambda path, *_, **__: "temporary/" in path):
         normal.put(b"two")
@@ -185,7 +187,7 @@ def test_a_staged_element_that_others_purge_is_staged_again(normal):
     assert [body for body in drain(again(normal)) if body == b"four"] == [b"four"]
 
 
-def test_a_normal_directory_is_followed_by_the_next_when_it_is_full(made):
+def test_normal_directory_is_followed_by_the_next_when_it_is_full(made):
     """By what its links count, or its names; one that is purged meanwhile counts as full."""
     queue = made("dirq-normal", maxelts=2)
     store = queue.layout.store
@@ -216,3 +218,26 @@ def test_bodies_of_many_pieces(made, tmp_path):
         {"body": "eQ=="},
     ]
     wait_until(lambda: len(queue) == 2)
+
+
+def test_put_whose_unfinished_file_is_purged_is_written_again(simple):
+    """As often as that may be chance, and no more."""
+    with failing("link", errno.ENOENT, times=2):
+        simple.put(b"two")
+    with failing("link", errno.ENOENT, times=10_000), pytest.raises(QueueAccess):
+        simple.put(b"three")
+    assert drain(again(simple)) == [b"one", b"two"]
+
+
+def test_store_without_a_format_has_no_elements(tmp_path):
+    """What an element is, only the two formats know."""
+    store = Store(Directory(str(tmp_path / "q")), sync=False)
+    for act in (
+        store.count,
+        lambda: store.token("x"),
+        lambda: store.ours("x", "1"),
+        lambda: store.unlock("x"),
+        lambda: store.purge(0, 0),
+    ):
+        with pytest.raises(NotImplementedError):
+            act()

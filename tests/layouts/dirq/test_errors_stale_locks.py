@@ -14,7 +14,7 @@ from dirqueue import (
 )
 
 
-def test_a_stale_lock_is_taken_over(queue):
+def test_stale_lock_is_taken_over(queue):
     """Its holder never came back."""
     locked(queue)
     other = Queue(queue.path, layout=queue.layout.name, sync=False, margin=0, lease=60.0)
@@ -24,7 +24,7 @@ def test_a_stale_lock_is_taken_over(queue):
     assert len(queue) == 0
 
 
-def test_a_stale_lock_that_is_not_stale_any_more_is_put_back(queue):
+def test_stale_lock_that_is_not_stale_any_more_is_put_back(queue):
     """Between the look and the hand its holder unlocked and another locked anew."""
     name = locked(queue)
     store = queue.layout.store
@@ -35,7 +35,7 @@ def test_a_stale_lock_that_is_not_stale_any_more_is_put_back(queue):
     assert queue.layout.find(name).state == "leased"
 
 
-def test_a_stale_lock_that_goes_first_is_somebody_elses(queue):
+def test_stale_lock_that_vanishes_is_not_taken_over(queue):
     """Renamed away by another, or its new name is taken."""
     name = locked(queue)
     store = queue.layout.store
@@ -53,7 +53,7 @@ def test_a_stale_lock_that_goes_first_is_somebody_elses(queue):
 
 
 @pytest.mark.parametrize("code", [errno.EEXIST, None])
-def test_a_live_lock_that_cannot_be_put_back_is_given_up(normal, code):
+def test_live_lock_that_cannot_be_put_back_is_given_up(normal, code):
     """There is another lock already, or no such call: the renamed one goes."""
     name = locked(normal)
     with before("rename", lambda: relock(normal, name)), failing("rename_noreplace", code):
@@ -61,7 +61,7 @@ def test_a_live_lock_that_cannot_be_put_back_is_given_up(normal, code):
     assert os.listdir(os.path.join(normal.path, "temporary")) == []
 
 
-def test_a_takeover_that_comes_too_late(simple):
+def test_takeover_that_comes_too_late_leaves_nothing(simple):
     """The element is gone, another locked it between the two names, or the disk fails: nothing of ours is left."""
     store = simple.layout.store
     limit = time.time_ns() - 60 * 10**9
@@ -81,7 +81,7 @@ def test_a_takeover_that_comes_too_late(simple):
     assert [each for each in tree(simple) if each.endswith(".tmp")] == []
 
 
-def test_a_lock_that_ended_between_two_looks_is_tried_again(normal):
+def test_lock_that_ended_between_two_looks_is_tried_again(normal):
     """It was there when we tried, and gone when we asked since when."""
     other = Queue(normal.path, layout="dirq-normal", sync=False)
     lease = other.get(timeout=0)
@@ -94,7 +94,15 @@ def test_a_lock_that_ended_between_two_looks_is_tried_again(normal):
         assert store.locked_at(name) is None
 
 
-def test_a_lock_that_goes_the_moment_it_is_made_is_not_ours(normal):
+def test_lock_that_goes_the_moment_it_is_made_is_not_ours(normal):
     """Broken by somebody whose clock is wrong."""
     with failing("stat", errno.ENOENT, when=of("/locked"), times=3), pytest.raises(Empty):
         again(normal).get(timeout=0)
+
+
+def test_live_lock_of_an_element_that_is_removed_meanwhile_is_not_put_back(simple):
+    """Its holder removed the element while we looked at the lock."""
+    name = again(simple).get(timeout=0).message.id
+    with failing("link", errno.ENOENT):
+        assert simple.layout.store.break_lock(name, 0) is None
+    assert [each for each in tree(simple) if "." in each] == []

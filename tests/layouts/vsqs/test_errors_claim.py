@@ -21,7 +21,7 @@ from dirqueue.layouts.vsqs import layout
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ESTALE]))
-def test_a_claim_that_comes_too_late_tries_the_next(queue, code):
+def test_claim_that_comes_too_late_tries_the_next(queue, code):
     """Somebody was faster: at the rename, or at the opening."""
     queue.put(b"two")
     with failing("rename", code):
@@ -31,7 +31,7 @@ def test_a_claim_that_comes_too_late_tries_the_next(queue, code):
         assert queue.get(timeout=0).message.body == b"three"
 
 
-def test_a_claim_that_always_comes_too_late_gives_up(queue, monkeypatch):
+def test_claim_that_always_comes_too_late_gives_up(queue, monkeypatch):
     """Bounded, as every loop on an errno."""
     monkeypatch.setattr(layout, "LOOKS", 20)
     with failing("rename", errno.ENOENT, times=1000) as fault, pytest.raises(Empty):
@@ -41,7 +41,7 @@ def test_a_claim_that_always_comes_too_late_gives_up(queue, monkeypatch):
 
 @pytest.mark.parametrize("code", names(HARD))
 @pytest.mark.parametrize("call", ["rename", "scandir"])
-def test_a_claim_that_fails_says_so(queue, call, code):
+def test_claim_that_fails_raises(queue, call, code):
     """With its errno; the message is where it was."""
     with failing(call, code), pytest.raises(QueueAccess) as caught:
         queue.get(timeout=0)
@@ -51,7 +51,7 @@ def test_a_claim_that_fails_says_so(queue, call, code):
 
 @pytest.mark.parametrize("code", names((*HARD, errno.EMFILE)))
 @pytest.mark.parametrize("call", ["open", "read"])
-def test_a_body_that_cannot_be_read_is_left_alone_for_a_lease(make, call, code):
+def test_body_that_cannot_be_read_is_left_alone_for_a_lease(make, call, code):
     """There is no place to count failures: it is told, others come through, and it comes again; nothing stays open."""
     queue = make()
     queue.put(b"bad")
@@ -66,7 +66,7 @@ def test_a_body_that_cannot_be_read_is_left_alone_for_a_lease(make, call, code):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ESTALE]))
-def test_a_queue_that_goes_while_it_is_listed_is_empty(queue, code):
+def test_queue_that_goes_while_it_is_listed_is_empty(queue, code):
     """And is looked at anew the next time."""
     with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(Empty):
         queue.get(timeout=0)
@@ -75,7 +75,7 @@ def test_a_queue_that_goes_while_it_is_listed_is_empty(queue, code):
 
 @pytest.mark.parametrize("code", names((errno.ENOENT, *HARD)))
 @pytest.mark.parametrize("verb", ["ack", "renew", "retry", "release"])
-def test_an_end_that_fails_says_why(queue, verb, code):
+def test_end_of_a_lease_that_fails_raises(queue, verb, code):
     """Gone is a lost lease; anything else is an error, and the lease is still held."""
     lease = queue.get(timeout=0)
     call = {"ack": "unlink", "release": "rename_noreplace", "retry": "rename", "renew": "rename"}[verb]
@@ -88,7 +88,7 @@ def test_an_end_that_fails_says_why(queue, verb, code):
 
 
 @pytest.mark.parametrize("verb", ["ack", "renew", "release"])
-def test_a_late_end_is_refused(queue, verb):
+def test_late_end_is_refused(queue, verb):
     """The lease ran out and somebody else has the message now."""
     lease = queue.get(timeout=0, lease=0.001)
     time.sleep(0.002)
@@ -100,7 +100,7 @@ def test_a_late_end_is_refused(queue, verb):
     assert listed(queue) == []
 
 
-def test_a_retry_waits_and_a_retry_at_once_does_not(queue):
+def test_retry_waits_and_a_retry_at_once_does_not(queue):
     """A delay is a time in flight; without one it is ready."""
     queue.get(timeout=0).retry(LONG)
     with pytest.raises(Empty):
@@ -111,7 +111,7 @@ def test_a_retry_waits_and_a_retry_at_once_does_not(queue):
     assert queue.get(timeout=0).message.body == b"two"
 
 
-def test_a_release_onto_an_id_that_another_has_overwrites_nothing(queue):
+def test_release_onto_an_id_that_another_has_overwrites_nothing(queue):
     """Another program made a message of the same id: ours waits as one that is over, and both come."""
     lease = queue.get(timeout=0)
     with open(os.path.join(queue.path, lease.message.id), "wb") as file:
@@ -121,7 +121,7 @@ def test_a_release_onto_an_id_that_another_has_overwrites_nothing(queue):
     assert sorted(drain(other)) == [b"another", b"one"]
 
 
-def test_a_renewal_within_one_millisecond_keeps_its_name(make):
+def test_renewal_within_one_millisecond_keeps_its_name(make):
     """In milliseconds the next end may be the same: then there is nothing to rename."""
     queue = make(milliseconds=True)
     queue.put(b"one")
@@ -133,7 +133,7 @@ def test_a_renewal_within_one_millisecond_keeps_its_name(make):
     lease.ack()
 
 
-def test_a_handle_of_another_process(queue):
+def test_handle_of_another_process_is_taken_over(queue):
     """By its exact name; gone is lost, anything else is refused."""
     lease = queue.get(timeout=0)
     with pytest.raises(SettingsError):
@@ -143,7 +143,7 @@ def test_a_handle_of_another_process(queue):
         queue.lease(lease.handle)
 
 
-def test_durable_ends(make):
+def test_ends_of_leases_are_flushed(make):
     """Ack flushes the directory; if that fails it is told."""
     queue = make(sync=True)
     queue.put(b"one")

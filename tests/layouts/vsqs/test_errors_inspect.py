@@ -6,9 +6,11 @@ import time
 
 import pytest
 from support.failing import HARD, before, failing, names, of
+from support.kit import replaced
 from support.vsqs_queues import listed
 
 from dirqueue import (
+    InvalidId,
     LeaseLost,
     MessageNotFound,
     Purged,
@@ -16,10 +18,11 @@ from dirqueue import (
     QueueError,
     QueueNotFound,
 )
+from dirqueue.disk import fs
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_looker_is_told_what_fails(queue, code):
+def test_inspection_that_fails_raises(queue, code):
     """Reading, opening, measuring, removing; gone is gone."""
     (message,) = queue.peek()
     acts = {
@@ -48,7 +51,7 @@ def test_a_looker_is_told_what_fails(queue, code):
 
 
 @pytest.mark.parametrize("code", names((errno.ENOENT, *HARD)))
-def test_a_queue_that_cannot_be_listed_is_told(queue, code):
+def test_listing_that_fails_raises(queue, code):
     """With its errno and its path; one that is gone is gone."""
     told = QueueNotFound if code == errno.ENOENT else QueueAccess
     with failing("open", code, when=lambda path, *_, **__: path == "."), pytest.raises(told) as caught:
@@ -56,7 +59,7 @@ def test_a_queue_that_cannot_be_listed_is_told(queue, code):
     assert code in (errno.ENOENT, caught.value.errno)
 
 
-def test_nothing_of_a_queue_that_is_not_there(make):
+def test_missing_queue_is_empty(make):
     """Neither found nor counted nor purged; a closed queue opens again."""
     queue = make()
     layout = queue.layout
@@ -92,7 +95,7 @@ def test_purge_takes_unfinished_messages_by_age_alone(make):
     assert queue.layout.purge() == Purged()
 
 
-def test_what_the_format_has_no_place_for_is_refused(queue, make):
+def test_unsupported_call_is_refused(queue, make):
     """Each with the reason."""
     lease = queue.get(timeout=0)
     (entry,) = queue.layout.entries(("leased",))
@@ -109,3 +112,18 @@ def test_what_the_format_has_no_place_for_is_refused(queue, make):
         queue.layout.cancel(entry)
     assert queue.layout.leased_at(entry) is None
     assert queue.layout.failure(entry) is None
+
+
+def test_find_needs_no_listing_for_a_message_that_is_ready(queue):
+    """To find many of them one by one is not quadratic; one in flight is looked for, and an error is an error."""
+    (id,) = listed(queue)
+    with replaced(fs, scandir=lambda *_: pytest.fail("listed")):
+        assert queue.layout.find(id).state == "ready"
+    lease = queue.get(timeout=0)
+    assert queue.layout.find(id).state == "leased"
+    with failing("stat", errno.EIO), pytest.raises(QueueAccess):
+        queue.layout.find(id)
+    lease.ack()
+    assert queue.layout.find(id) is None
+    with pytest.raises(InvalidId, match="16 or 13 digits"):
+        queue.message("x")

@@ -24,7 +24,7 @@ from dirqueue.layouts.vsqs import layout
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "rename_noreplace"])
-def test_a_put_that_fails_says_so_and_shows_nothing(make, call, code):
+def test_put_that_fails_raises_and_shows_nothing(make, call, code):
     """Whichever call fails: one error with its errno, and no message."""
     queue = make(sync=True)
     queue.put(b"first")
@@ -34,7 +34,7 @@ def test_a_put_that_fails_says_so_and_shows_nothing(make, call, code):
     assert drain(queue) == [b"first"]
 
 
-def test_a_put_whose_name_cannot_be_made_durable_is_taken_back(make):
+def test_put_whose_flush_fails_is_taken_back(make):
     """The flush of the directory fails."""
     queue = make(sync=True)
     queue.put(b"first")
@@ -44,7 +44,7 @@ def test_a_put_whose_name_cannot_be_made_durable_is_taken_back(make):
     assert drain(queue) == [b"first"]
 
 
-def test_an_id_that_is_taken_is_passed_over(queue, monkeypatch):
+def test_id_that_is_taken_is_passed_over(queue, monkeypatch):
     """As a file being written, as a message in flight, or by whoever was faster; so often and no more."""
     with failing("open", errno.EEXIST, when=of(".new")) as fault:
         queue.put(b"two")
@@ -65,7 +65,7 @@ def test_an_id_that_is_taken_is_passed_over(queue, monkeypatch):
     assert listed(queue) == []
 
 
-def test_an_id_in_flight_is_found_where_time_alone_cannot_tell(make):
+def test_id_in_flight_is_found_where_time_alone_cannot_tell(make):
     """Milliseconds, or a slow server: another message of the same time may be in flight."""
     queue = make(milliseconds=True)
     queue.put(b"one")
@@ -76,7 +76,7 @@ def test_an_id_in_flight_is_found_where_time_alone_cannot_tell(make):
     lease.ack()
 
 
-def test_a_clock_that_was_set_back_makes_no_id_twice(queue):
+def test_clock_that_was_set_back_makes_no_id_twice(queue):
     """A step of seconds is counted on from; one of a moment is waited for."""
     layout = queue.layout
     layout._last = time.time_ns() // 1000 + 60_000_000
@@ -87,7 +87,7 @@ def test_a_clock_that_was_set_back_makes_no_id_twice(queue):
     assert int(layout._id()) > last
 
 
-def test_a_queue_that_was_removed_is_made_again(queue):
+def test_queue_that_was_removed_is_made_again(queue):
     """Under a put, and under a consumer."""
     shutil.rmtree(queue.path)
     queue.put(b"again")
@@ -101,7 +101,7 @@ def test_a_queue_that_was_removed_is_made_again(queue):
 
 
 @pytest.mark.parametrize("order", ["lifo", "random"])
-def test_a_put_shows_at_once_in_any_order(make, order):
+def test_put_shows_at_once_in_any_order(make, order):
     """A stack gives the newest first."""
     queue = make(order=order)
     queue.put(b"one")
@@ -112,7 +112,7 @@ def test_a_put_shows_at_once_in_any_order(make, order):
     assert order == "random" or queue.get(timeout=0).message.body == b"three"
 
 
-def test_a_file_that_cannot_be_put(make, tmp_path, monkeypatch):
+def test_put_path_that_fails_leaves_the_file(make, tmp_path, monkeypatch):
     """It stays where it is; ids that are taken are passed over, so often and no more."""
     queue = make(sync=True, max_size=10)
     path = tmp_path / "file"
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_put(make, tmp_path, monkeypatch):
             queue.put_path(wrong)
 
 
-def test_a_server_that_is_slow_is_not_trusted_by_time(make):
+def test_server_that_is_slow_is_not_trusted_by_time(make):
     """On a network filesystem an id is looked for among those in flight."""
     queue = make()
     queue.put(b"one")

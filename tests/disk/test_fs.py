@@ -1,4 +1,4 @@
-"""Every branch on an errno in fs, names, lease and purge, each reached by the fault that it is for."""
+"""Every call of the filesystem that can fail, and each branch on an errno, reached by the fault it is for."""
 
 import ctypes
 import errno
@@ -8,13 +8,10 @@ import socket
 import threading
 
 import pytest
-from support.failing import HARD, before, failing, names, nothing_left_open, of
-from support.kit import LONG, in_child, replaced, wait_until
+from support.failing import HARD, failing, names, nothing_left_open
+from support.kit import replaced
 
-from dirqueue import LeaseLost, MessageNotFound, Queue, QueueAccess, lease
 from dirqueue.disk import fs
-from dirqueue.disk.identity import PROCESS, new_id
-from dirqueue.layouts.native.names import micros_of
 
 
 @pytest.fixture
@@ -23,12 +20,6 @@ def place(tmp_path):
     fd = os.open(tmp_path, fs.DIRECTORY)
     yield fd
     os.close(fd)
-
-
-@pytest.fixture
-def queue(tmp_path):
-    """Give a queue that waits for no disk."""
-    return Queue(tmp_path / "queue", sync=False, margin=0, lease=LONG, backoff=0)
 
 
 class Libc:
@@ -45,7 +36,7 @@ class Libc:
         return type(self._real).fail(self, src, dst)
 
 
-# --- fs: calls that a kernel or a filesystem may lack -------------------------------------------------------
+# --- calls that a kernel or a filesystem may lack ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", [None, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP])
@@ -109,7 +100,7 @@ def test_space_is_reserved_for_real(place, tmp_path):
     assert facts.st_blocks * 512 >= 1 << 16
 
 
-# --- fs: sequences ------------------------------------------------------------------------------------------
+# --- sequences of calls -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "close"])
@@ -281,151 +272,3 @@ def test_what_is_gone_is_not_there(place, tmp_path):
     assert fs.is_file("a", place)
     with failing("stat", errno.EIO), pytest.raises(OSError, match=os.strerror(errno.EIO)):
         fs.exists("a", place)
-
-
-# --- names --------------------------------------------------------------------------------------------------
-
-
-def test_milliseconds_and_microseconds_are_told_apart_by_their_length():
-    """An id of 13 digits is milliseconds."""
-    assert micros_of("1700000000000") == micros_of("1700000000000000") == 1_700_000_000_000_000
-
-
-def test_a_fork_changes_every_name(monkeypatch):
-    """In the child: another generation, other unique digits, tokens of its own."""
-
-    def look():
-        return PROCESS.generation, PROCESS.unique, PROCESS.stem, new_id()
-
-    mine = look()
-    theirs = in_child(look)
-    assert theirs[0] == mine[0] + 1
-    assert all(one != other for one, other in zip(mine, theirs, strict=True))
-    monkeypatch.setattr("dirqueue.disk.identity.PROCESS", fork := type(PROCESS)())
-    unique = fork.unique
-    fork.forked()
-    assert (fork.generation, fork.unique == unique) == (1, False)
-
-
-# --- leases -------------------------------------------------------------------------------------------------
-
-
-def test_a_lease_says_what_it_is(queue):
-    """Held, it tells until when; ended, how."""
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    assert held.until.isoformat() in repr(held)
-    assert held.path == queue.path
-    assert held.codec.decode(b"x") == b"x"
-    held.ack()
-    assert repr(held) == f"<Lease {held.message.id} acked>"
-
-
-@pytest.mark.parametrize("verb", ["ack", "renew", "retry", "release", "reject"])
-def test_a_lease_of_the_parent_is_refused_after_a_fork(queue, monkeypatch, verb):
-    """Whatever the child tries; and the parent's lease stays good."""
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    monkeypatch.setattr(PROCESS, "generation", PROCESS.generation + 1)
-    with pytest.raises(LeaseLost, match="get your own") as caught:
-        getattr(held, verb)()
-    assert caught.value.reason == "forked"
-    monkeypatch.undo()
-    held.ack()
-
-
-@pytest.mark.parametrize("verb", ["ack", "renew", "retry", "release", "reject"])
-def test_a_lease_ends_through_a_queue_object_that_was_closed(queue, verb):
-    """The directory is opened again."""
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    queue.close()
-    getattr(held, verb)()
-
-
-def test_a_block_that_failed_and_cannot_give_back_says_both(queue):
-    """The first exception is raised, the second one is noted in it."""
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    with (
-        failing("rename", errno.EIO, when=of(held.handle)),
-        pytest.raises(RuntimeError, match="work") as caught,
-        held,
-    ):
-        raise RuntimeError("work")
-    assert "and then: cannot retry" in caught.value.__notes__[0]
-
-
-def test_a_body_is_found_through_one_renewal(queue):
-    """Renewed between the look at the name and the opening of the file: the new name is used."""
-    queue.put(b"x" * (2 * fs.CHUNK))
-    held = queue.get(timeout=0)
-    with before("open", held.renew, when=of(held.handle)):
-        assert len(held.message.body) == 2 * fs.CHUNK
-
-
-def test_a_body_that_is_renewed_again_and_again_is_looked_for_so_often_and_no_more(queue):
-    """Each look finds the name gone and another in its place: the last look's error is raised."""
-    queue.put(b"x" * (2 * fs.CHUNK))
-    held = queue.get(timeout=0)
-    looks = []
-
-    def look(place):
-        looks.append(place)
-        held.renew()
-        raise MessageNotFound("gone", message_id=held.message.id)
-
-    with pytest.raises(MessageNotFound):
-        held.message._at(look)
-    assert len(set(looks)) == lease.RENAMED + 1
-
-
-def test_an_ack_beside_the_first_renewal_uses_the_new_name(queue):
-    """Renewed by another thread between the look at the lease and the unlink: acknowledged under its new name."""
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    with before("unlink", held.renew, when=of(held.handle)):
-        held.ack()
-    assert held.ended == "acked"
-    assert len(queue) == 0
-
-
-def test_a_renewal_in_trouble_is_tried_again_soon(queue):
-    """A full disk or a dead server ends neither the lease nor the renewal of the others."""
-    queue.put(b"x")
-    held = queue.get(timeout=0)
-    held.seconds = 0.06
-    with held, failing("rename", errno.ENOSPC, times=3) as fault:
-        first = held.token
-        wait_until(lambda: held.token != first, "a renewal after three failures")
-    assert fault.hits == 3
-    assert held.ended == "acked"
-
-
-# --- purge --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("code", names(HARD))
-def test_a_purge_that_fails_says_so(queue, code):
-    """The listing fails: one clear error with its errno."""
-    queue.put(b"x")
-    with failing("scandir", code), pytest.raises(QueueAccess) as caught:
-        queue.purge()
-    assert caught.value.errno == code
-    assert queue.purge().busy == 0
-
-
-def test_a_second_purger_says_that_there_is_one(tmp_path, queue):
-    """And does nothing."""
-    queue.put(b"x")
-    other = Queue(queue.path, sync=False)
-    found = []
-    with before("scandir", lambda: found.append(other.purge())):
-        queue.purge()
-    assert found[0].busy == 1
-
-
-def test_there_is_nothing_to_purge_where_there_is_no_queue(queue):
-    """Nor is one made."""
-    assert queue.purge() == type(queue.purge())()
-    assert not os.path.exists(queue.path)
