@@ -82,14 +82,14 @@ def library(path: str, count: int) -> tuple[float, float]:
     return published, drained
 
 
-WHO = {"floor": floor, "library": library}
+CONTENDERS = {"floor": floor, "library": library}
 
 
-def cell(who: str, where: str, count: int) -> tuple[float, float]:
+def cell(name: str, where: str, count: int) -> tuple[float, float]:
     """Run one cell in a process of its own."""
     path = tempfile.mkdtemp(dir=where)
     try:
-        command = [sys.executable, __file__, "--cell", who, "--path", path + "/q", "--counts", str(count)]
+        command = [sys.executable, __file__, "--cell", name, "--path", path + "/q", "--counts", str(count)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         published, drained = json.loads(done.stdout)
         return published, drained
@@ -100,9 +100,9 @@ def cell(who: str, where: str, count: int) -> tuple[float, float]:
 def rounds(where: str, count: int, times: int) -> Iterator[dict[str, tuple[float, float]]]:
     """Yield the cells of each round, in shuffled order within it."""
     for _ in range(times):
-        order = list(WHO)
+        order = list(CONTENDERS)
         random.shuffle(order)
-        yield {who: cell(who, where, count) for who in order}
+        yield {name: cell(name, where, count) for name in order}
 
 
 def quartiles(values: list[float]) -> str:
@@ -119,13 +119,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--counts", type=int, nargs="+", default=[1000, 10_000, 100_000])
-    parser.add_argument("--rounds", type=int, default=0, help="0: enough for about the same work in each row")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=0,
+        help="rounds per row (default: as many as give each row about the same work)",
+    )
     parser.add_argument("--on", nargs="+", default=["tmpfs", "ext4", "xfs"])
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cell:
-        print(json.dumps(WHO[options.cell](options.path, options.counts[0])))
+        print(json.dumps(CONTENDERS[options.cell](options.path, options.counts[0])))
         return
     print(f"{'on':6} {'messages':>8}  {'publish':18} {'drain':18}  floor us/message", flush=True)
     for name in options.on:

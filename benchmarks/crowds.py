@@ -1,6 +1,6 @@
 """Several processes on one queue: a mix of producers and consumers, a crowd of consumers, one that waits.
 
-A worker says "ready", begins when it is told to, and prints what it measured as one line of JSON.
+A worker prints "ready", waits for the signal to begin, and prints its measurements as one line of JSON.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def death(cell: Cell) -> Result:
     return tally(numbers, cell.count)
 
 
-#: Seconds for which the victim of `death` holds what it took, where that can be said.
+#: Lease in seconds of the victim of `death`, for peers that have leases.
 DEATH_LEASE = 1.0
 
 

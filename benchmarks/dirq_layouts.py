@@ -207,10 +207,10 @@ def big(where, count):
                     for label, queue in queues.items():
                         least[label] = min(least.get(label, 1e9), cpu(call, queue))
                 missed = "!" if least["dirqueue"] > least["dirq 1.8"] else " "
-                told = "".join(
+                columns = "".join(
                     f"   {label} {took * 1e3:9.3f} {took / depth * 1e6:7.3f}" for label, took in least.items()
                 )
-                print(f"  {verb:8}{told} {missed}")
+                print(f"  {verb:8}{columns} {missed}")
             del queues
             shutil.rmtree(path)
 
@@ -220,11 +220,11 @@ def main():
     parser.add_argument("--messages", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--big", type=int, default=100_000)
-    told = parser.parse_args()
+    options = parser.parse_args()
     for place, where in filesystems(("tmpfs", "ext4", "xfs")):
-        report(place, measure(str(where), told.messages, told.rounds), told.messages)
-        if told.big and place == "tmpfs":
-            big(str(where), told.big)
+        report(place, measure(str(where), options.messages, options.rounds), options.messages)
+        if options.big and place == "tmpfs":
+            big(str(where), options.big)
 
 
 if __name__ == "__main__":

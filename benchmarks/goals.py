@@ -82,7 +82,9 @@ def _peers(figures: Figures) -> Iterator[Goal]:
                 cells += 1
                 if theirs <= ours:
                     behind.append(f"{PEERS[peer].title} at {count:,} on {on}")
-    yield Goal("ahead of its kind, drain", "every cell", _told(cells, behind), not behind if cells else None)
+    yield Goal(
+        "ahead of its kind, drain", "every cell", _summary(cells, behind), not behind if cells else None
+    )
     behind, cells = [], 0
     for on in ("tmpfs", "ext4"):
         wanted = {"on": on, "group": "mix"}
@@ -96,7 +98,7 @@ def _peers(figures: Figures) -> Iterator[Goal]:
     yield Goal(
         "ahead of its kind, 2 + 2 processes",
         "every cell",
-        _told(cells, behind),
+        _summary(cells, behind),
         not behind if cells else None,
     )
 
@@ -112,7 +114,7 @@ def _kin(figures: Figures, wanted: Row) -> list[str]:
     ]
 
 
-def _told(cells: int, behind: list[str]) -> str:
+def _summary(cells: int, behind: list[str]) -> str:
     if not cells:
         return "not measured"
     return f"all {cells}" if not behind else f"behind in {len(behind)} of {cells}: " + ", ".join(behind)

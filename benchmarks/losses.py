@@ -1,4 +1,4 @@
-"""Where somebody was faster, and why: said on the same page."""
+"""The cells in which a peer was faster, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from figures import Figures, Row, cpu, wall
 from peers import PEERS
 from tables import number, title
 
-#: Why somebody is faster: said where they are.
+#: Why a peer is faster.
 REASONS: dict[str, str] = {
     "queuelib": "appends to one file; one process, nothing is kept after get, no recovery of a message that was taken",
     "textqueue": "appends to one file; one process, and its acknowledgement is one byte written in place",
@@ -26,11 +26,13 @@ REASONS: dict[str, str] = {
 
 
 def losses(figures: Figures) -> list[str]:
-    """Every cell where somebody was faster than us, and why."""
+    """Return the section about cells in which a peer was faster than dirqueue."""
     lost: dict[str, list[str]] = {}
 
-    def compare(what: str, ours: float | None, theirs: Callable[[str], float | None], who: list[str]) -> None:
-        for peer in who:
+    def compare(
+        what: str, ours: float | None, theirs: Callable[[str], float | None], among: list[str]
+    ) -> None:
+        for peer in among:
             value = theirs(peer)
             if (
                 ours

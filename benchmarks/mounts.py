@@ -1,4 +1,4 @@
-"""Places to measure on: tmpfs, loop-mounted ext4 and xfs when we are root, or directories that somebody names.
+"""Places to measure on: tmpfs, loop-mounted ext4 and xfs as root, or given directories.
 
 An ext4 without a journal is refused: there every creation checks recently deleted inodes, which takes up to a
 millisecond after a few thousand deletions, whoever does it. A queue creates and deletes all day, so that every peer

@@ -52,7 +52,7 @@ class Peer:
         """Do what the peer's documentation says to get back what a dead consumer took, where it must be asked."""
 
     def preload(self, bodies: list[bytes]) -> bool:
-        """Fill the queue by a shorter way than put, if put is too slow; whether that was done."""
+        """Fill the queue by a faster way than put, if there is one; return whether that was done."""
         return False
 
     def close(self) -> None:

@@ -54,14 +54,14 @@ class Planner:
         self,
         name: str,
         place: str,
-        who: Iterable[str],
+        among: Iterable[str],
         rounds: int = 1,
         **cell: object,
     ) -> Group:
         """The same cell for several peers."""
         some = tuple(
             Cell(peer=peer, binary=self.binary, **cell)  # type: ignore[arg-type]
-            for peer in who
+            for peer in among
             if peer in self.here
         )
         return Group(name, place, some, rounds)
@@ -172,13 +172,15 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
 
 def _mix(plan: Planner, name: str, place: str, rounds: int, count: int, rate: float = 0.0) -> Group:
     """Two producers and two consumers, of all that several processes may use."""
-    who = plan.those(shared=True)
-    return plan.group(name, place, who, rounds, work="mix", count=count, producers=2, consumers=2, rate=rate)
+    among = plan.those(shared=True)
+    return plan.group(
+        name, place, among, rounds, work="mix", count=count, producers=2, consumers=2, rate=rate
+    )
 
 
-def _death(plan: Planner, place: str, who: Sequence[str]) -> Group:
+def _death(plan: Planner, place: str, among: Sequence[str]) -> Group:
     """Ten messages, a consumer that holds three of them is killed."""
-    group = plan.group("death", place, who, 1, work="death", count=10, take=3)
+    group = plan.group("death", place, among, 1, work="death", count=10, take=3)
     return dataclasses.replace(group, at_once=True)
 
 
@@ -191,9 +193,9 @@ def _sized(size: int) -> list[str]:
 
 def _durable(plan: Planner, count: int, rounds: int) -> list[Group]:
     """On an image that lies on the real disk, where fsync costs what it costs."""
-    who = ("floor", "dirqueue-sync", "vsqs", "maildir", "persist-sqlite", "persist-ack", "huey-sqlite")
+    among = ("floor", "dirqueue-sync", "vsqs", "maildir", "persist-sqlite", "persist-ack", "huey-sqlite")
     return [
-        plan.group("durable", "disk", who, rounds, work="durable", count=count, cap=3.0),
+        plan.group("durable", "disk", among, rounds, work="durable", count=count, cap=3.0),
         plan.group(
             "durable-batch", "disk", ("dirqueue-sync",), rounds, work="batch", count=10 * count, take=1000
         ),

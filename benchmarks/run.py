@@ -116,10 +116,10 @@ class Bench:
         return answer
 
     def _keep(self, group: plan.Group, number: int, cell: work.Cell, measured: Row) -> None:
-        told = {k: v for k, v in dataclasses.asdict(cell).items() if k not in ("path", "binary") and v}
+        settings = {k: v for k, v in dataclasses.asdict(cell).items() if k not in ("path", "binary") and v}
         load = round(os.getloadavg()[0], 2)
         self.rows.append(
-            {"group": group.name, "on": group.place, "round": number, "load": load, **told, **measured}
+            {"group": group.name, "on": group.place, "round": number, "load": load, **settings, **measured}
         )
 
 
@@ -153,16 +153,23 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="small numbers, about a minute")
-    parser.add_argument("--on", nargs="+", metavar="FS", help="tmpfs, ext4, xfs or paths (all three)")
+    parser.add_argument(
+        "--on", nargs="+", metavar="FS", help="tmpfs, ext4, xfs or paths (default: all three filesystems)"
+    )
     parser.add_argument(
         "--peers", nargs="+", metavar="NAME", help="only these (see peers.py), and the floors"
     )
     parser.add_argument(
         "--groups", nargs="+", metavar="NAME", help="only these groups of cells (see plan.py)"
     )
-    parser.add_argument("--minutes", type=float, default=0, help="start no further round after so long")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=0,
+        help="start no new round after this many minutes (default: no limit)",
+    )
     parser.add_argument("--results", type=Path, default=None, help="directory for the results")
-    parser.add_argument("--report", action="store_true", help="only write the page again")
+    parser.add_argument("--report", action="store_true", help="only write the page, from the stored results")
     options = parser.parse_args()
     results = options.results or (RESULTS / "quick" if options.quick else RESULTS)
     if not options.report:

@@ -356,7 +356,7 @@ SPARK_GOALS: tuple[tuple[str, str, str, Callable[[float], bool]], ...] = (
 
 
 def spark_table(results: Path) -> list[str]:
-    """What spark.py said, if it could be run."""
+    """Return the section with the results of spark.py, if there are any."""
     found = results / "spark.json"
     if not found.exists():
         return [
@@ -365,21 +365,21 @@ def spark_table(results: Path) -> list[str]:
             "Not measured in this run.",
             "",
         ]
-    told = json.loads(found.read_text(encoding="utf-8"))
-    count = told["messages"]
+    measured = json.loads(found.read_text(encoding="utf-8"))
+    count = measured["messages"]
     rows = [
         [name, number(seconds), number(count / seconds)]
-        for name, seconds in told["seconds"].items()
+        for name, seconds in measured["seconds"].items()
         if not isinstance(seconds, dict)
     ]
     rows += [
         [f"driver alone: {name}", number(seconds), number(count / seconds)]
-        for name, seconds in told["seconds"].get("driver", {}).items()
+        for name, seconds in measured["seconds"].get("driver", {}).items()
     ]
     head = [f"{count:,} messages of 100 B, local[2], without sync", "seconds", "messages/s"]
     goals = [
-        [what, limit, number(told[name]), "yes" if met(told[name]) else "**no**"]
+        [what, limit, number(measured[name]), "yes" if met(measured[name]) else "**no**"]
         for what, name, limit, met in SPARK_GOALS
-        if name in told
+        if name in measured
     ]
     return ["## Spark", "", *table(head, rows), "", *table(["goal", "limit", "measured", "met"], goals)]
