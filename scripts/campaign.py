@@ -262,7 +262,7 @@ def cells(name: str, what: str) -> Callable[[float, Path, Progress], Result]:
 CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple[str, ...]]] = {
     "interleavings": (interleavings, "schedules", ()),
     "model": (
-        cells("test_model", "the lease protocol, every state of two clients"),
+        cells("test_spin", "the lease protocol, every state of two clients"),
         "models",
         ("spin", "gcc"),
     ),

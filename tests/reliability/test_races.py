@@ -385,29 +385,33 @@ def test_put_within_one_tick_of_the_directory_time_is_found(make, monkeypatch):
     assert queue.get(timeout=0).message.body == b"late"
 
 
-def test_publish_learns_the_limits_of_a_mount_in_several_threads(make):
-    """Several threads may find out at the same time that a call is missing."""
-    from dirqueue.disk import mount
+def test_publish_learns_the_limits_of_a_mount_in_several_threads(tmp_path):
+    """Several threads may find out at the same time that a call is missing; each message is published."""
+    from dirqueue.disk.mount import Mount
 
-    mount = mount.Mount("ext4")
-    barrier = threading.Barrier(6)
+    mount, barrier = Mount("ext4"), threading.Barrier(6)
+    for number in range(6):
+        (tmp_path / f"{number}.new").write_bytes(b"x")
 
     def cannot(src, dst, dir_fd):
         barrier.wait(PATIENCE)
         raise NotImplementedError
 
-    linked = []
-
-    def link(src, dst, dir_fd):
-        linked.append(src)
-
-    mount._noreplace, mount._ways = False, [cannot, link, link]
-    threads = [threading.Thread(target=mount.publish, args=(n, n, 0)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert sorted(linked) == list(range(6))
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with replaced(fs, rename_noreplace=cannot):
+            threads = [
+                threading.Thread(target=mount.publish, args=(f"{number}.new", str(number), fd))
+                for number in range(6)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(PATIENCE)
+    finally:
+        os.close(fd)
+    assert sorted(os.listdir(tmp_path)) == [str(number) for number in range(6)]
+    assert mount.publishes_by == "link"
 
 
 def test_ack_and_reject_make_removed_directories_again(make):

@@ -6,7 +6,7 @@ Layer: layouts.  Touches: see simple_store.py.  Invariant and crash: see layout.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from dirqueue.disk import fs
@@ -33,7 +33,7 @@ class DirqSimple(DirqLayout):
             directory, sync=settings.sync, granularity=settings.granularity
         )
         self.store.grace = GRACE
-        self._cursor = Cursor(self.store, self.store.look, self._ends, settings.order)
+        self._cursor = Cursor(self.store, self.store.look, _ends(self.store, self._honoured), settings.order)
 
     def create(self) -> None:
         super().create()
@@ -71,11 +71,6 @@ class DirqSimple(DirqLayout):
         token = str(time_ns)
         return Claim(name, f"{name}@{token}", now, time_ns // 1000 + self._lease, 1, taken[1])
 
-    def _ends(self, name: str) -> int:
-        """Return when a lock that is there may be taken over."""
-        when = self.store.locked_at(name)
-        return 0 if when is None else when + self._honoured
-
     def _entries_of(self, where: str, found: list[os.DirEntry[str]]) -> Iterator[Entry]:
         locked = {each.name[:-4] for each in found if each.name.endswith(names.LOCK)}
         for each in found:
@@ -103,3 +98,13 @@ class DirqSimple(DirqLayout):
                 self._sync(entry.id)
         except OSError as error:
             raise self._failed("cancel a message of", error) from error
+
+
+def _ends(store: SimpleStore, honoured: int) -> Callable[[str], int]:
+    """Return what tells when a lock that is there may be taken over; it must not keep the layout alive."""
+
+    def ends(name: str) -> int:
+        when = store.locked_at(name)
+        return 0 if when is None else when + honoured
+
+    return ends
