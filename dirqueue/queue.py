@@ -375,21 +375,27 @@ class Queue(Consumer[T]):
         try:
             return count(self.layout)
         except OSError as error:
-            raise self._failed("count", error) from error
+            self._fail("count", error)
 
     def __len__(self) -> int:
         """Return the number of messages that are waiting or leased."""
         try:
             return self.layout.count()
         except OSError as error:
-            raise self._failed("count", error) from error
+            self._fail("count", error)
 
     def __bool__(self) -> bool:
         """Return True, even for an empty queue: `if queue` asks whether there is one."""
         return True
 
-    def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
-        return error if isinstance(error, QueueError) else access_error(self.path, doing, error)
+    def _fail(self, doing: str, error: OSError) -> NoReturn:
+        """Raise the error that says what could not be done; one of ours says it already."""
+        try:
+            if isinstance(error, QueueError):
+                raise error
+            raise access_error(self.path, doing, error) from error
+        finally:
+            del error  # its traceback holds this frame: a cycle would keep the descriptors in it open
 
     # --- redriving -----------------------------------------------------------------------------------------
 
@@ -462,7 +468,7 @@ class Queue(Consumer[T]):
         except Timeout:
             return Purged(busy=1)
         except OSError as error:
-            raise self._failed("purge", error) from error
+            self._fail("purge", error)
 
     def clear(self) -> int:
         """Remove the messages kept in done/; return their number."""

@@ -50,7 +50,7 @@ class Null(Peer):
         try:
             fs.unlink(path)
         except OSError as error:
-            raise self._failed(f"put the file {path!r} into", error) from error
+            self._fail(f"put the file {path!r} into", error)
         return identity.new_id()
 
     def count(self) -> int:

@@ -13,7 +13,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import BinaryIO, ClassVar, Protocol, Self, cast
+from typing import BinaryIO, ClassVar, NoReturn, Protocol, Self, cast
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
@@ -174,10 +174,16 @@ class Peer:
                 self.directory.path
             ) from None  # removed meanwhile, or NFS: removed by another host
         except OSError as error:
-            raise self._failed("list", error) from error
+            self._fail("list", error)
 
-    def _failed(self, doing: str, error: OSError) -> OSError | QueueError:
-        return error if isinstance(error, QueueError) else access_error(self.directory.path, doing, error)
+    def _fail(self, doing: str, error: OSError) -> NoReturn:
+        """Raise the error that says what could not be done; one of ours says it already."""
+        try:
+            if isinstance(error, QueueError):
+                raise error
+            raise access_error(self.directory.path, doing, error) from error
+        finally:
+            del error  # its traceback holds this frame: a cycle would keep the descriptors in it open
 
 
 def moved_on(id: str) -> MessageNotFound:

@@ -119,7 +119,7 @@ class DirqLayout(Peer):
             directory.reopen()  # the whole queue was removed; there may be another one at its path by now
             cursor.refresh()
         except OSError as error:
-            raise self._failed("claim from", error) from error
+            self._fail("claim from", error)
         return None
 
     def _step_over(self, name: str, now: int, error: OSError) -> None:
@@ -158,7 +158,7 @@ class DirqLayout(Peer):
             if locks.sync:
                 self._sync(name)
         except OSError as error:
-            raise self._failed("ack a message of", error) from error
+            self._fail("ack a message of", error)
 
     def _sync(self, name: str) -> None:
         try:
@@ -171,7 +171,7 @@ class DirqLayout(Peer):
         try:
             renewed = self._locks.renew(held.id, held.token, (micros(seconds_) - self._lease) * 1000)
         except OSError as error:
-            raise self._failed("renew a lease of", error) from error
+            self._fail("renew a lease of", error)
         if renewed is None:
             raise lost(held, "renew")
         held.place, held.ends = f"{held.id}@{renewed[0]}", renewed[1] + self._lease
@@ -192,7 +192,7 @@ class DirqLayout(Peer):
             if not self._locks.ours(held.id, held.token) or not self._locks.unlock(held.id):
                 raise lost(held, doing)
         except OSError as error:
-            raise self._failed(f"{doing} a message of", error) from error
+            self._fail(f"{doing} a message of", error)
         self._cursor.forget(held.id)
         self._cursor.refresh()
 
@@ -257,7 +257,7 @@ class DirqLayout(Peer):
         try:
             return self._seen(id) if self.directory.find() and fs.exists(id, self.directory.fd) else None
         except OSError as error:
-            raise self._failed("look into", error) from error
+            self._fail("look into", error)
 
     # --- changers and cleaners -----------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class DirqLayout(Peer):
         try:
             return self._locks.remove(entry.id)
         except OSError as error:
-            raise self._failed("remove a message of", error) from error
+            self._fail("remove a message of", error)
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
         if not self.directory.find():

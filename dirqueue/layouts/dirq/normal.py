@@ -54,7 +54,7 @@ class DirqNormal(DirqLayout):
         try:
             name = self.store.add(files)
         except OSError as error:
-            raise self._failed("put to", error) from error
+            self._fail("put to", error)
         if self.settings.order != "fifo":
             self._cursor.refresh()
         return name
@@ -79,7 +79,7 @@ class DirqNormal(DirqLayout):
             # CRASH: the element and the file are both there; nothing is lost.
             fs.unlink(source)
         except OSError as error:
-            raise self._failed(f"put the file {path!r} into", error) from error
+            self._fail(f"put the file {path!r} into", error)
         return name
 
     # --- consumers -----------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class DirqNormal(DirqLayout):
             if self.store.sync:
                 self._sync(entry.id)
         except OSError as error:
-            raise self._failed("cancel a message of", error) from error
+            self._fail("cancel a message of", error)
 
 
 def _misfit(name: str, why: object) -> CodecError:

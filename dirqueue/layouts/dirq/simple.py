@@ -44,7 +44,7 @@ class DirqSimple(DirqLayout):
         try:
             name = self.store.add(data)
         except OSError as error:
-            raise self._failed("put to", error) from error
+            self._fail("put to", error)
         if self.settings.order != "fifo":
             self._cursor.refresh()
         return name
@@ -56,7 +56,7 @@ class DirqSimple(DirqLayout):
             fs.check_plain_file(path, self.settings)
             return self.store.add_path(path)
         except OSError as error:
-            raise self._failed(f"put the file {path!r} into", error) from error
+            self._fail(f"put the file {path!r} into", error)
 
     def _take(self, name: str, now: int, shift: int) -> Claim | None:
         stale = self._cursor.stale
@@ -97,7 +97,7 @@ class DirqSimple(DirqLayout):
             if self.store.sync:
                 self._sync(entry.id)
         except OSError as error:
-            raise self._failed("cancel a message of", error) from error
+            self._fail("cancel a message of", error)
 
 
 def _ends(store: SimpleStore, honoured: int) -> Callable[[str], int]:

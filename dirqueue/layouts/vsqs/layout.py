@@ -94,7 +94,7 @@ class Vsqs(Peer):
                     self._cursor.refresh()
                 return id
         except OSError as error:
-            raise self._failed("put to", error) from error
+            self._fail("put to", error)
         raise self._crowded()
 
     def _reserve(self, new: str) -> int:
@@ -166,7 +166,7 @@ class Vsqs(Peer):
                     self.directory.sync()
                 return id
         except OSError as error:
-            raise self._failed(f"put the file {path!r} into", error) from error
+            self._fail(f"put the file {path!r} into", error)
         raise self._crowded()
 
     def count(self) -> int:
@@ -202,7 +202,7 @@ class Vsqs(Peer):
             directory.reopen()
             cursor.refresh()
         except OSError as error:
-            raise self._failed("claim from", error) from error
+            self._fail("claim from", error)
         return None
 
     def _take(self, text: str, now: int, duration: int) -> Claim | None:
@@ -239,7 +239,7 @@ class Vsqs(Peer):
         except FileNotFoundError:
             raise lost(held, "ack") from None
         except OSError as error:
-            raise self._failed("ack a message of", error) from error
+            self._fail("ack a message of", error)
 
     def renew(self, held: Claim, seconds_: float) -> None:
         self._open()
@@ -254,7 +254,7 @@ class Vsqs(Peer):
         except FileNotFoundError:
             raise lost(held, doing) from None
         except OSError as error:
-            raise self._failed(f"{doing} a message of", error) from error
+            self._fail(f"{doing} a message of", error)
         held.place, held.ends = place, until
 
     def retry(self, held: Claim, delay: float, error: str | None) -> None:
@@ -277,7 +277,7 @@ class Vsqs(Peer):
             # COMPAT: another message has the same id; ours waits for its turn as one that is over.
             self._put_off(held, directory.clock.now(), "release")
         except OSError as error:
-            raise self._failed("release a message of", error) from error
+            self._fail("release a message of", error)
         self._cursor.refresh()
 
     def entry(self, held: Claim) -> Entry:
@@ -326,7 +326,7 @@ class Vsqs(Peer):
             if fs.is_file(id, self.directory.fd):
                 return Entry(id, "ready", id, micros_of(id))
         except OSError as error:
-            raise self._failed("look into", error) from error
+            self._fail("look into", error)
         # A name being renamed may be missed by a listing: absence needs a second look.
         for _ in range(2):
             for entry in self.entries(states.LIVE):
@@ -348,7 +348,7 @@ class Vsqs(Peer):
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise self._failed("remove a message of", error) from error
+            self._fail("remove a message of", error)
         return True
 
     def purge(self, progress: Callable[[], None] | None = None) -> Purged:
