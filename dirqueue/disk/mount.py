@@ -55,19 +55,36 @@ class Mount:
 
         The first real publish is the probe: FUSE reports correctly only if the target is free, as it is here.
         """
-        if not self.no_exclusive_rename:
-            try:
-                return fs.rename_noreplace(src, dst, dir_fd)
-            except NotImplementedError:
-                self.no_exclusive_rename = True
+        if self._renamed(src, dst, dir_fd):
+            return
         # NFS: a link whose reply was lost is repeated; if the name is free again by then, the message is delivered
         # twice. A repeated rename fails because its source is gone, and unique ids keep it from overwriting.
         if not (self.replies_can_be_lost or self.no_hard_links):
             try:
-                return _by_link(src, dst, dir_fd)
+                _by_link(src, dst, dir_fd)
+                return
             except NotImplementedError:
                 self.no_hard_links = True
-        return fs.move(src, dst, dir_fd)
+        fs.move(src, dst, dir_fd)
+
+    def rename(self, src: str, dst: str, dir_fd: int) -> None:
+        """Rename to a name that nobody else can make; where the filesystem can refuse to replace, it does.
+
+        Never by a link: a message with two names could be acknowledged by one and be delivered again by the other.
+        """
+        if not self._renamed(src, dst, dir_fd):
+            fs.move(src, dst, dir_fd)
+
+    def _renamed(self, src: str, dst: str, dir_fd: int) -> bool:
+        """Rename without replacing; return False where there is no such call."""
+        if self.no_exclusive_rename:
+            return False
+        try:
+            fs.rename_noreplace(src, dst, dir_fd)
+        except NotImplementedError:
+            self.no_exclusive_rename = True
+            return False
+        return True
 
     @property
     def publishes_by(self) -> str:

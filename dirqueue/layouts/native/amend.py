@@ -96,7 +96,7 @@ class Amender:
     def redrive(self, entry: Entry) -> bool:
         """Make a dead message ready again, its attempts forgotten; False if somebody was faster."""
         try:
-            self._directory.mount.publish(entry.place, entry.id, self._directory.fd)
+            self._directory.mount.rename(entry.place, entry.id, self._directory.fd)
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
-from dirqueue.layouts.native import inspect, names, pins, staged
+from dirqueue.layouts.native import names, pins, staged
 from dirqueue.layouts.native.names import (
     ACKED,
     CONTAINERS,
@@ -53,7 +52,6 @@ def purge(
     purger = _Purger(directory, settings, bury, progress or (lambda: None))
     total = purger.folder("") + purger.spark()
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
-    purger.twins()
     directory.keep_ballast()
     return total
 
@@ -186,19 +184,6 @@ class _Purger:
         except (FileNotFoundError, PermissionError):
             return Purged()
         return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
-
-    def twins(self) -> None:
-        """Drop the dead name of a message that is live again: a redrive by link died before its unlink."""
-        twice: dict[int, str] = {}
-        for entry in inspect.entries(self._directory, frozenset((DEAD,))):
-            facts = self._facts(entry.place)
-            if entry.state == DEAD and facts is not None and facts.st_nlink > 1:
-                twice[facts.st_ino] = entry.place
-        if twice:
-            for entry in inspect.entries(self._directory, frozenset(states.LIVE)):
-                facts = self._facts(entry.place)
-                if facts is not None and facts.st_ino in twice:
-                    fs.discard(twice[facts.st_ino], self._fd)
 
     def _facts(self, path: str) -> os.stat_result | None:
         try:

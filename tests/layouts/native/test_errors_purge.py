@@ -1,5 +1,6 @@
 """Errors of purging: every branch on an errno, each reached by the fault that it is for."""
 
+import contextlib
 import errno
 import os
 
@@ -9,22 +10,24 @@ from support.failing import before, failing, names, of
 from support.kit import drain
 from support.native import held_names
 
+from dirqueue import QueueAccess
 from dirqueue.disk.identity import new_id
 
 
-def test_a_redrive_by_link_that_died_half_way_is_finished_by_purge(make):
-    """One file with a live and a dead name: the dead one goes."""
+@pytest.mark.parametrize("call", ["rename", "unlink"])
+def test_redrive_that_dies_half_way_leaves_one_name(make, call):
+    """Without an exclusive rename too: whoever acknowledges the message ends it, and nothing brings it back."""
     queue = make()
     queue.put(b"one")
-    queue.put(b"two")
     queue.get(timeout=0).reject("no")
-    queue.get(timeout=0).reject("no")
-    dead = next(queue.peek("dead"))
-    os.link(os.path.join(queue.path, dead.entry.place), os.path.join(queue.path, dead.id))
-    queue.put(b"three")
+    queue.layout.directory.mount.no_exclusive_rename = True
+    with failing(call, errno.EIO, done=True), contextlib.suppress(QueueAccess):
+        queue.redrive()
+    assert queue.stats().total + queue.stats().dead == 1
+    assert drain(queue) == [b"one"]
     queue.purge()
-    assert queue.stats().dead == 1
-    assert drain(queue) == [b"one", b"three"]
+    assert queue.redrive() == []
+    assert drain(queue) == []
     assert problems(queue.path) == []
 
 
