@@ -49,11 +49,22 @@ def test_names_in_the_walk_exist() -> None:
         )
 
 
-def test_every_room_is_in_the_picture() -> None:
-    """A module or folder of the package that the picture leaves out is one nobody finds."""
+def test_the_picture_shows_the_rooms_that_exist() -> None:
+    """Every module and folder of the package is in it, and nothing that is gone."""
     picture = PAGE.split("```text")[1].split("```")[0]
+    shown = {name.rstrip("/") for name in re.findall(r"(?<!\S)\w+(?:\.py|/)(?=[\s:,])", picture)}
     rooms = {path.name for path in (ROOT / "dirqueue").iterdir() if not path.name.startswith("_")}
-    assert {room for room in rooms - {"py.typed"} if room not in picture} == set()
+    within = {path.name for room in ("layouts", "disk") for path in (ROOT / "dirqueue" / room).iterdir()}
+    assert rooms - {"py.typed"} - shown == set()
+    assert shown - rooms - within == set()
+
+
+def test_every_file_of_the_disk_the_native_layout_and_the_tools_is_named() -> None:
+    """One that the page leaves out is one nobody finds."""
+    named = {path.rstrip("/") for path in PATH.findall(PAGE)}
+    for room in ("dirqueue/layouts/native", "dirqueue/disk", "dirqueue/tools"):
+        found = {f"{room}/{path.name}" for path in (ROOT / room).iterdir() if not path.name.startswith("_")}
+        assert found - named - {f"{room}/description.py"} == set()
 
 
 def test_adding_a_layout_touches_the_files_that_the_page_counts() -> None:
