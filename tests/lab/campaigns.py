@@ -108,6 +108,8 @@ def errors(place, codes, *, names=None, deepest=None, calls=CALLS, progress=None
             for story, call, number in _points(forge, make, names, f"error={code}", deepest, calls):
                 if (story.name, call) == ("worker", "close"):
                     continue  # strace cannot distinguish a worker's sockets from files
+                if (call, code) == ("flock", "EACCES"):
+                    continue  # POSIX: that is how a lock of another process is reported
                 story.prepare()
                 # If strace fails a close, the descriptor stays open, which no kernel does.
                 leaks = call != "close"
