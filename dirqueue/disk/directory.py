@@ -15,8 +15,6 @@ from dirqueue.disk.clock import Clock, OwnClock
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import QueueNotFound, access_error
 
-BALLAST = ballast.NAME
-
 
 class Descriptor(int):
     """The descriptor of an open directory; closed when its last reference goes.
