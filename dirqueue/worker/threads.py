@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dirqueue.interrupts import INTERRUPTS
 from dirqueue.lease import Outcome
-from dirqueue.waiting import INTERRUPTS
 from dirqueue.worker.outcome import Cancelled, call
 from dirqueue.worker.watchdog import Delivery
 
