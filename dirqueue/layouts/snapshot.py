@@ -14,7 +14,7 @@ JUMP = 64
 
 
 class Snapshot:
-    """The age of a cursor's snapshot and the races lost over it. Not thread-safe: the cursor's layout holds a lock.
+    """The age of a cursor's snapshot and the races lost over it. Changed only under a lock of its user.
 
     Args:
         seconds: It is good for this long,

@@ -63,7 +63,7 @@ class Claimer:
         while True:
             # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
             prefix, run = cursor.row
-            if not run or time.monotonic_ns() >= cursor.expires:
+            if not run or time.monotonic() >= cursor.snapshot.expires:
                 last_look = last_look or cursor.looks + LOOKS
                 if cursor.looks > last_look or not self._look(now):
                     return None

@@ -35,6 +35,7 @@ from dirqueue.layouts.native.names import (
     STAGING,
 )
 from dirqueue.layouts.native.publish import SLICE_SECONDS
+from dirqueue.layouts.snapshot import Snapshot
 from dirqueue.settings import Settings
 
 #: A snapshot is good for this long, or this many times what it took to make, whichever is longer.
@@ -47,12 +48,10 @@ FRESH_TIMES_OUT_OF_TURN = 10
 INSERTED = 1000
 #: How long directories that we may not use are left alone.
 CLOSED_SECONDS = 60.0
-#: After a miss, skip up to this many names: another consumer is working through them.
-JUMP = 64
 #: Above this many flat names (peers that do not slice) only the first ones are kept.
 KEEP = 32768
 #: How long a name that ended a wait is worth trying.
-ARRIVED_NS = 1_000_000_000
+ARRIVED_SECONDS = 1.0
 #: The granularity of directory times: a change within it may not show.
 TICK_NS = 20_000_000
 #: Entries looked at together.
@@ -87,7 +86,7 @@ class View(NamedTuple):
 
 
 class Cursor:
-    """The consuming half's memory of the directory. Only `row` is read without the lock."""
+    """The consuming half's memory of the directory. Only `row` and `snapshot` are read without the lock."""
 
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self._directory = directory
@@ -107,8 +106,7 @@ class Cursor:
         self.leftovers: list[tuple[str, list[names.Name]]] = []
         #: The directory and the names in it to try now, as one: claims read it without the lock.
         self.row: tuple[str, list[str]] = ("", [])
-        #: Until when the snapshot is good, in nanoseconds of the monotonic clock: nobody can set that one.
-        self.expires = 0
+        self.snapshot = Snapshot(FRESH_SECONDS, self._fresh_times)
         self._inserted = 0
         #: Directories of other users that we may not use, and until when they are left alone (monotonic).
         self._closed: dict[str, float] = {}
@@ -129,15 +127,12 @@ class Cursor:
         self.arrived = ""
 
     def fill(self, now: int) -> bool:
-        """Make `run` the names to try next; False if there is nothing to claim."""
+        """Make `row` the names to try next; False if there is nothing to claim."""
         if self.arrived and self._try_arrived(now):
             return True
         while True:
-            if time.monotonic_ns() < self.expires:
-                if self.row[1]:
-                    return True
-                if self._next_segment(now):
-                    return True
+            if self.snapshot.fresh and (self.row[1] or self._next_segment(now)):
+                return True
             if self._idle(now):
                 return False
             # A listing can miss a name that is being renamed, so that "nothing" needs a second look.
@@ -150,23 +145,21 @@ class Cursor:
         if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
             return False
         self.row = ("", [name])
-        self.expires = max(self.expires, time.monotonic_ns() + ARRIVED_NS)
+        self.snapshot.expires = max(self.snapshot.expires, time.monotonic() + ARRIVED_SECONDS)
         return True
 
     def missed(self) -> None:
         """Somebody took the name first: they are working through here, so go on a little further."""
         with self.lock:
-            import random  # imports hashlib, which is slow; a lone consumer never needs it
-
             prefix, run = self.row
-            ahead = min(len(run) - 1, int(random.random() * JUMP))  # noqa: S311
-            if ahead > 0:
+            ahead = self.snapshot.missed(len(run))
+            if ahead:
                 del run[-ahead:]
                 self._skipped = prefix
 
     def stale(self) -> None:
         """Look again before the next claim."""
-        self.expires = 0
+        self.snapshot.drop()
         self._still.clear()
         self._idle_mtime = -1
 
@@ -177,7 +170,7 @@ class Cursor:
             try:
                 first = _priority(run[-1])
             except IndexError:
-                self.expires = 0
+                self.snapshot.drop()
                 return
             mine = _priority(name)
             if mine > first or (mine == first and self._order != "lifo"):
@@ -193,7 +186,8 @@ class Cursor:
                 self.row = (prefix, [name])
 
     def _forget(self) -> None:
-        self.row, self._segments, self._inserted, self.expires = ("", []), [], 0, 0
+        self.row, self._segments, self._inserted = ("", []), [], 0
+        self.snapshot.drop()
 
     def close(self, prefix: str) -> None:
         """Leave a directory that we may not use to others for a while."""
@@ -273,8 +267,9 @@ class Cursor:
         """List the queue anew; return whether there is something to claim."""
         self.looks += 1
         self._inserted = 0
-        began = time.monotonic()
+        self.snapshot.begin()
         if self._closed:
+            began = time.monotonic()
             self._closed = {prefix: until for prefix, until in self._closed.items() if until > began}
         mtime = self._mtime(".")
         trusted = self._trusted(mtime)
@@ -288,8 +283,7 @@ class Cursor:
         self._containers = bool(view.containers)
         self.watched = sorted(view.containers)[-WATCHED:]
         self.row = ("", [])
-        took = time.monotonic() - began
-        self.expires = time.monotonic_ns() + int(1e9 * max(FRESH_SECONDS, self._fresh_times * took))
+        self.snapshot.end()
         found = self._next_segment(now)
         quiet = not found and not self._containers and not view.claimable
         self._idle_mtime = mtime if quiet and trusted else -1
