@@ -15,7 +15,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.fs import CHUNK, READ
-from dirqueue.disk.identity import ID_DIGITS, PROCESS
+from dirqueue.disk.identity import ID_DIGITS, new_token
 from dirqueue.errors import LeaseLost, access_error
 from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import names
@@ -54,10 +54,9 @@ class Claimer:
         directory, cursor = self.directory, self._cursor
         if directory.fd < 0 and not directory.find():
             return None
-        fd, clock = directory.fd, directory.clock
+        fd = directory.fd
         here = time.time_ns()
-        # clock.now(), without the call
-        now = here // 1000 + clock.offset if clock.since <= here < clock.till else clock.now()
+        now = directory.clock.now()
         length, half_ns = self._spans if seconds == self._lease else _spans(seconds)
         last_look = None
         while True:
@@ -78,8 +77,7 @@ class Claimer:
                 if seen is None:
                     continue
                 id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
-            # new_token(), without the call
-            place = f"{prefix}{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
+            place = f"{prefix}{id}.{until}.{attempts}.{new_token()}"
             try:
                 fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:

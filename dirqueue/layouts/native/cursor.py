@@ -42,7 +42,7 @@ from dirqueue.settings import Settings
 FRESH_SECONDS = 0.2
 FRESH_TIMES = 50
 #: The same where a message that was put later may have to come first (priorities, lifo).
-#: COST: a tenth of a busy consumer's time goes into listings, where it is a fiftieth otherwise.
+#: COST: by these factors listings take up to 1/11 of a busy consumer's time, and up to 1/51 otherwise.
 FRESH_TIMES_OUT_OF_TURN = 10
 #: Messages of our own that are remembered between two claims, where they may be next.
 INSERTED = 1000
@@ -301,8 +301,8 @@ class Cursor:
             return row
         flat.reverse()
         begin, mixed = 0, []
-        # Few directories among thousands of names: look for their places, do not walk.
-        # COST: walking all, where there are about as many of each (1,000 priorities), takes 32 ms instead of 57.
+        # COST: a binary search for each directory takes 40 ms instead of 69 (32,768 names, 100 directories). With
+        # about as many of each, computing all keys first takes 6 ms instead of 13 (1,000 and 1,000).
         few = len(row) * 16 < len(flat)
         turns: list[Any] = flat if few else [self._turn(name) for name in flat]
         key: Any = self._turn if few else None
