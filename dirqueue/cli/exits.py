@@ -49,7 +49,7 @@ _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBUSY,
 _IN_SHELL = (
     ("put() or create() makes one", "`dirqueue put` or `dirqueue create` makes one"),
     ("ids are the digits that put() returned", "ids are the digits that `dirqueue put` printed"),
-    ("give what Lease.handle or get --hold said", "give what `dirqueue get --hold` printed"),
+    ("give what Lease.handle or get --hold returned", "give what `dirqueue get --hold` printed"),
     ("or give wait=SECONDS", "or add --wait TIME"),
 )
 
