@@ -134,7 +134,7 @@ class Directory:
         if not self.reopen():
             raise not_found(self.path)
         self.keep_ballast()
-        # RACE: if somebody else just made it, they may not have got as far as this.
+        # RACE: a process that just created it may not have got as far as this.
         self._sync_parents(made or [os.path.abspath(self.path)])
 
     def learn(self, mtime_ns: int) -> None:

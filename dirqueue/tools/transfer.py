@@ -217,7 +217,7 @@ def _copy_dead(
         try:
             data = layout.load(entry.place)
         except MessageNotFound:
-            continue  # RACE: somebody redrove it
+            continue  # RACE: another process redrove it
         moved.append(_put(target, data, entry.priority))
         layout.remove(entry)
         step()

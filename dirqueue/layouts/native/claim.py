@@ -25,7 +25,7 @@ from dirqueue.layouts.native.settle import Settler
 from dirqueue.layouts.native.side import Side
 from dirqueue.settings import Settings
 
-#: How many snapshots one claim may use up before it says that there is nothing for it.
+#: How many snapshots one claim may use up before it returns that there is nothing.
 LOOKS = 50
 #: Seconds between two looks for consumers of lots that are past their timeout.
 LOST_SECONDS = 30.0
@@ -156,7 +156,7 @@ class Claimer:
                 if self.directory.clock.now() + int(seconds * 500_000) <= held.ends:
                     break  # else stopped again
         except LeaseLost:
-            return False  # all of it was over, and somebody has taken the message
+            return False  # it has expired, and another consumer has the message
         return True
 
     def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
@@ -197,17 +197,17 @@ class Claimer:
 
     def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
         """Move a message that used up its attempts without a word (its consumers died) to dead/."""
-        who = f", last held by {seen.token}" if seen.token else ""
+        holder = f", last held by {seen.token}" if seen.token else ""
         held = Claim(seen.id, prefix + seen.text, 0, seen.until, seen.attempts)
         reason = (
-            f"delivered {seen.attempts} times and never acknowledged{who}" if seen.kind == LEASED else None
+            f"delivered {seen.attempts} times and never acknowledged{holder}" if seen.kind == LEASED else None
         )
         try:
             self._side.to_dead(held, reason, now)
         except FileNotFoundError:
             self._cursor.missed()
         except PermissionError:
-            pass  # its directory or dead/ is another user's: somebody who may will do it
+            pass  # its directory or dead/ is another user's: a process that may write there will do it
         except OSError as error:
             raise access_error(self.directory.path, "bury a message of", error) from error
 

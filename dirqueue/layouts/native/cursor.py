@@ -58,7 +58,7 @@ TICK_NS = 20_000_000
 CHUNK = 8192
 NEVER = 1 << 62
 CLAIMABLE = frozenset((READY, DELAYED, LEASED))
-#: What a crash may leave; how many of them are looked at in passing.
+#: What a crash may leave, and the most of them that one listing hands over to be removed.
 LEFTOVERS = frozenset((NEW, ERROR_NEW, STAGING, ACKED))
 TIDY = 16
 #: How many of the directories in a queue a waiting consumer watches: producers put to the latest.
@@ -149,7 +149,7 @@ class Cursor:
         return True
 
     def missed(self) -> None:
-        """Somebody took the name first: they are working through here, so go on a little further."""
+        """Another consumer took the name first and is working through here: go on a little further."""
         with self.lock:
             prefix, run = self.row
             ahead = self.snapshot.missed(len(run))
@@ -176,7 +176,7 @@ class Cursor:
             if mine > first or (mine == first and self._order != "lifo"):
                 return
             if self._inserted >= INSERTED:
-                self._forget()  # nobody claims here: remember nothing, and list when somebody does
+                self._forget()  # nobody claims here: remember nothing, and list before the next claim
                 return
             self._inserted += 1
             if prefix == before:
@@ -409,11 +409,11 @@ class Cursor:
             return -1
 
     def _trusted(self, mtime: int) -> bool:
-        """Whether a change from now on will show. RACE: to be asked before the listing, which takes its time."""
+        """Return whether a change from now on will show. RACE: call it before the listing, which takes time."""
         return mtime >= 0 and time.time_ns() - mtime > TICK_NS
 
     def _idle(self, now: int) -> bool:
-        """Whether nothing has changed since we last found nothing, without listing again."""
+        """Return whether nothing has changed since we last found nothing, without listing again."""
         return self._idle_mtime >= 0 and now < self.soonest and self._mtime(".") == self._idle_mtime
 
 
@@ -431,19 +431,19 @@ def _priority(name: str) -> int:
 
 
 def _all_ids(run: list[str]) -> bool:
-    """Whether names of the right length are all ids: one look at all of them is cheaper than one at each."""
+    """Return whether names of the right length are all ids. One test of all is cheaper than one of each."""
     together = "".join(run)
     return together.isascii() and together.encode().isdigit() and "0" not in together[::ID_DIGITS]
 
 
 def _other(text: str) -> names.Name | None:
-    """Return what is ours and not plainly ready, of the files: the rest is a note, or foreign."""
+    """Return the parsed name of a file that is ours and not simply ready; None for notes and foreign files."""
     name = names.parse(text)
     return name if name is not None and name.kind in OF_FILES else None
 
 
 def _container(entry: os.DirEntry[str]) -> names.Name | None:
-    """Return a directory of ours, of what is not a file."""
+    """Return the parsed name of an entry that is no file, if it is one of our directories."""
     name = names.parse(entry.name)
     if name is None or name.kind not in OF_DIRECTORIES:
         return None

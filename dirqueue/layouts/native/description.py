@@ -30,7 +30,7 @@ DESCRIPTIONS = (
 
 
 def recognise(name: str, is_directory: IsDirectory) -> tuple[str, ...]:
-    """Return ("native",) if such a name is one of ours."""
+    """Return ("native",) if the native layout has such a name."""
     if name == FILE:
         return _NONE if is_directory() else _OURS
     if name == names.SPARK:
