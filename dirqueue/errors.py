@@ -75,7 +75,7 @@ class Full(DirQueueError, queue.Full):
 class LeaseLost(DirQueueError):
     """The lease is not ours any more: it expired and was taken, or was ended before. Nothing was changed.
 
-    `message_id` and `token` say which lease. `reason` is "gone" (somebody else has the message or ended it), "ended"
+    `message_id` and `token` say which lease. `reason` is "gone" (another consumer has the message or ended it), "ended"
     (this object has ended it already) or "forked" (it belongs to the parent process).
     """
 

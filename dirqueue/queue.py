@@ -26,13 +26,14 @@ from dirqueue.errors import (
     SettingsError,
     access_error,
 )
+from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.layouts import open_layout
 from dirqueue.layouts.base import Claim, Layout, Purged, refuse
 from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.settings import Settings, StrPath, check_count, check_path, check_priority, check_seconds
 from dirqueue.stats import Stats, count
-from dirqueue.waiting import INTERRUPTS, Waiter, check_interrupt
+from dirqueue.waiting import Waiter
 
 T = TypeVar("T")
 R = TypeVar("R")

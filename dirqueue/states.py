@@ -21,8 +21,12 @@ FOREIGN = "foreign"
 UNCLAIMED = (READY, DELAYED)
 #: Waiting or held: what `len(queue)` counts and `max_messages` bounds.
 LIVE = (*UNCLAIMED, LEASED)
+#: What a listing of the queue's own directory shows.
+LISTED = (*LIVE, NEW, FOREIGN)
 #: Its life has ended; purge removes it by age.
 ENDED = (DEAD, DONE)
+#: What an operator can move to another queue.
+MOVABLE = (*UNCLAIMED, DEAD)
 #: What a person can look at: everything that was ever visible.
 VISIBLE = (*LIVE, *ENDED)
 #: All states, in the order of a life.

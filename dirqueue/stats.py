@@ -22,7 +22,6 @@ from dirqueue.message import Entry, instant
 
 #: Names that one sample reads.
 LIMIT = 20_000
-LIVE = (*states.LIVE, states.NEW, states.FOREIGN)
 
 
 class Stats(NamedTuple):
@@ -128,7 +127,7 @@ def take_sample(layout: Layout, limit: int = LIMIT) -> Sample:
     if layout.name == "native":
         flat, inside, weight, cut = _native(layout, limit)
     else:
-        flat, cut = _first(layout.entries(LIVE), limit)
+        flat, cut = _first(layout.entries(states.LISTED), limit)
         inside, weight = [], 1.0
     tally.add(flat)
     tally.add(inside, weight)
@@ -210,7 +209,7 @@ def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Itera
                 inner.append(f"{prefix}{name.text}/")
             elif name.kind == names.STAGING:
                 yield Entry(name.id, states.NEW, prefix + name.text, names.micros_of(name.id))
-            elif name.kind in LIVE:
+            elif name.kind in states.LISTED:
                 yield inspect.entry_of(name, prefix, now)
     except (FileNotFoundError, NotADirectoryError):
         return  # RACE: emptied and removed meanwhile

@@ -44,13 +44,11 @@ def create(path: str, given: dict[str, Any]) -> bool:
     text = settings.dumps(given)
     asked = settings.loads(text)
     directory = Directory(path)
-    if given.get("layout", "auto") != "auto" and not describe(given["layout"]).keeps_settings:
-        _create_foreign(directory, given)
-        return False
-    if given.get("layout") == "vsqs":
-        open_layout(
-            directory, settings.build(given), given
-        )  # what it cannot do it says before anything is made
+    if given.get("layout", "auto") != "auto":
+        if not describe(given["layout"]).keeps_settings:
+            _create_foreign(directory, given)
+            return False
+        open_layout(directory, settings.build(given), given)  # raises Unsupported before anything is made
     directory.make()
     try:
         found = stored(directory)

@@ -2,7 +2,6 @@
 
 Layer: mechanisms.
 A notification is a hint: it is silent on network filesystems, so the poll goes on underneath.
-A worker that has to stop a thread leaves an interrupt for it here; see `check_interrupt`.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Self
 
 from dirqueue.disk import fs
+from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.layouts.base import Layout
 
 #: Pauses between looks: they grow while nothing happens.
@@ -24,21 +23,6 @@ LONGEST = 0.1
 #: With inotify the poll is only a safety net.
 LONGEST_WATCHED = 1.0
 GROWTH = 1.5
-
-#: Threads that another one wants to stop, and the function that raises in them. Empty but for moments.
-INTERRUPTS: dict[int, Callable[[], None]] = {}
-os.register_at_fork(after_in_child=INTERRUPTS.clear)
-
-
-def check_interrupt() -> None:
-    """Raise in this thread what another one left for it.
-
-    Called where a put, get or wait has not begun anything: an exception that came from outside in the middle of one
-    could leave a lock taken. Callers look first whether INTERRUPTS is empty.
-    """
-    interrupt = INTERRUPTS.get(threading.get_ident())
-    if interrupt is not None:
-        interrupt()
 
 
 class Waiter:

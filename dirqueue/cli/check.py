@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from dirqueue import layouts
 from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import VARIABLE, base, path_of, table_option, verb
 from dirqueue.cli.exits import Exit
@@ -76,7 +77,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--layout",
-        choices=("native", "vsqs", "dirq-simple", "dirq-normal"),
+        choices=[name for name in layouts.NAMES if layouts.describe(name).needs],
         default="native",
         help="the layout whose verdict is the exit status (default: native)",
     )

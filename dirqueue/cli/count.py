@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dirqueue import states
 from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import open_queue, path_of, seconds, table_option, verb, whole
 from dirqueue.cli.exits import Exit
@@ -16,17 +17,14 @@ from dirqueue.tools import conversion
 from dirqueue.tools.shape import measure
 
 COLUMNS = (
-    "queue", "layout", "ready", "delayed", "leased", "expired", "dead", "done", "new", "foreign", "total",
+    "queue", "layout", *states.LIVE, "expired", *states.ENDED, states.NEW, states.FOREIGN, "total",
     "oldest_ready", "oldest_lease", "oldest_lease_token", "next_due",
 )  # fmt: skip
 TERMINAL_COLUMNS = (
     "queue",
-    "ready",
-    "delayed",
-    "leased",
+    *states.LIVE,
     "expired",
-    "dead",
-    "done",
+    *states.ENDED,
     "oldest ready",
     "lease ends",
     "held by",

@@ -47,7 +47,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("-0", "--null", action="store_true", help="with -n: NUL instead of a line end")
     parser.add_argument(
-        "--state", choices=states.VISIBLE, default="ready", help="in which state (default: ready)"
+        "--state", choices=states.VISIBLE, default=states.READY, help="in which state (default: ready)"
     )
     raw_option(parser)
     json_option(parser)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from dirqueue import states
 from dirqueue.cli import output
 from dirqueue.cli.arguments import VARIABLE, path_of, seconds, table_option, verb, whole
 from dirqueue.cli.exits import Exit
@@ -23,17 +24,14 @@ from dirqueue.stats import LIMIT
 from dirqueue.tools.monitor import Monitor, Reading, Series, sparkline
 
 COLUMNS = (
-    "queue", "ready", "delayed", "leased", "expired", "dead", "done", "put_rate", "ack_rate", "error_rate",
+    "queue", *states.LIVE, "expired", *states.ENDED, "put_rate", "ack_rate", "error_rate",
     "oldest_ready", "oldest_lease", "oldest_lease_token", "sampled", "error",
 )  # fmt: skip
 ONCE = (
     "queue",
-    "ready",
-    "delayed",
-    "leased",
+    *states.LIVE,
     "expired",
-    "dead",
-    "done",
+    *states.ENDED,
     "oldest ready",
     "lease ends",
     "held by",
@@ -192,16 +190,15 @@ def _view(watcher: Monitor, readings: list[Reading], console: Any, args: argpars
     from rich.console import Group
     from rich.text import Text
 
-    totals = {
-        state: sum(getattr(reading.stats, state) for reading in readings)
-        for state in ("ready", "leased", "dead")
-    }
+    ready = sum(reading.stats.ready for reading in readings)
+    leased = sum(reading.stats.leased for reading in readings)
+    dead = sum(reading.stats.dead for reading in readings)
     head = Text.assemble(
         ("dirqueue ", "bold"),
         output.one_line(watcher.root),
-        f"   {len(readings)} queue{'s' * (len(readings) != 1)}   ready {_number(totals['ready'])}"
-        f"   leased {_number(totals['leased'])}   ",
-        (f"dead {_number(totals['dead'])}", "bold red" if totals["dead"] else ""),
+        f"   {len(readings)} queue{'s' * (len(readings) != 1)}   ready {_number(ready)}"
+        f"   leased {_number(leased)}   ",
+        (f"dead {_number(dead)}", "bold red" if dead else ""),
         f"   {datetime.now().astimezone():%H:%M:%S}",
     )
     room = max(1, console.height - 5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from dirqueue import states
 from dirqueue.cli import output
 from dirqueue.cli.arguments import open_queue, verb, whole
 from dirqueue.cli.exits import Exit
@@ -28,8 +29,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("ids", metavar="ID", nargs="*", help="only these (default: all)")
     parser.add_argument(
         "--state",
-        choices=("ready", "delayed", "dead"),
-        default="ready",
+        choices=states.MOVABLE,
+        default=states.READY,
         help="in which state; dead ones become ready (default: ready)",
     )
     parser.add_argument("--limit", type=whole, metavar="N", help="at most N, the oldest first")

@@ -24,7 +24,7 @@ from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
 from dirqueue.settings import NAMES, build
 
-COUNTS = (*states.LIVE, *states.ENDED)
+COUNTS = states.VISIBLE
 COLUMNS = ("queue", "layout", *COUNTS, "error")
 #: COMPAT: Quetify calls it Stack.
 TYPES = {"fifo": "fifo", "stack": "lifo", "lifo": "lifo", "random": "random"}

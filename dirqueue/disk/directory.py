@@ -15,8 +15,6 @@ from dirqueue.disk.clock import Clock, OwnClock
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import QueueNotFound, access_error
 
-BALLAST = ballast.NAME
-
 
 class Descriptor(int):
     """The descriptor of an open directory; closed when its last reference goes.
@@ -136,7 +134,7 @@ class Directory:
         if not self.reopen():
             raise not_found(self.path)
         self.keep_ballast()
-        # RACE: if somebody else just made it, they may not have got as far as this.
+        # RACE: a process that just created it may not have got as far as this.
         self._sync_parents(made or [os.path.abspath(self.path)])
 
     def learn(self, mtime_ns: int) -> None:

@@ -35,7 +35,7 @@ _NATIVE = frozenset(("native",))
 def open_layout(directory: Directory, settings: Settings, given: Container[str] = ()) -> Layout:
     """Return the layout that the settings name or, with "auto", the one that the directory is written in.
 
-    `given` are the settings that somebody asked for: the others are as the format's own programs have them.
+    `given` names the settings that the user chose; the others are those of the format's own programs.
     """
     name = settings.layout
     if name == "auto":

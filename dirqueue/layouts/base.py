@@ -31,7 +31,7 @@ class Claim:
         self.ends = ends
         #: Deliveries so far, this one included.
         self.attempts = attempts
-        #: The body if it was read with the claim; if None, it is read from `place` when somebody asks for it.
+        #: The body if it was read with the claim; if None, it is read from `place` when it is first used.
         self.data = data
 
     @property
@@ -101,7 +101,7 @@ class Layout(Protocol):
     # it raises LeaseLost and has changed nothing.
 
     def claim(self, seconds: float) -> Claim | None:
-        """Lease the next message for so long; None if there is none now. Called for every message.
+        """Lease the next message for `seconds`; None if there is none now. Called for every message.
 
         A message that is out of attempts, or cannot be read, is set aside on the way.
         """
@@ -247,7 +247,7 @@ def bad_handle(handle: object) -> SettingsError:
 
 
 def lost(claim: Claim, doing: str) -> LeaseLost:
-    """Return the error for a lease that expired and was taken, or that somebody else ended."""
+    """Return the error for a lease that expired and was taken over, or that was ended elsewhere."""
     return LeaseLost(
         f"cannot {doing} {claim.id}: the lease {claim.token or claim.place} was lost (it expired and was taken, "
         f"or was ended elsewhere); nothing was changed",

@@ -22,7 +22,7 @@ class Description(NamedTuple):
     #: Where its class is: module and name.
     module: str
     cls: str
-    #: Settings that its programs take for granted, unless somebody asks for something else.
+    #: Settings that its programs take for granted, unless the user gives others.
     defaults: Mapping[str, Any] = MappingProxyType({})
     #: Whether there is a place for queue.json.
     keeps_settings: bool = False

@@ -14,7 +14,7 @@ JUMP = 64
 
 
 class Snapshot:
-    """The age of a cursor's snapshot and the races lost over it. Not thread-safe: the cursor's layout holds a lock.
+    """The age of a cursor's snapshot and the races lost over it. Changed only under a lock of its user.
 
     Args:
         seconds: It is good for this long,
@@ -31,7 +31,7 @@ class Snapshot:
         self._began = 0.0
         #: Until when it is good, by time.monotonic().
         self.expires = 0.0
-        #: Names in a row that somebody else had.
+        #: Names in a row that other consumers took first.
         self.misses = 0
 
     @property
@@ -54,7 +54,7 @@ class Snapshot:
         self.expires = 0.0
 
     def missed(self, left: int) -> int:
-        """Count a name that somebody else had; return how many of those left to pass over, never all of them."""
+        """Count a name that another consumer took first. Return how many of those left to skip, never all of them."""
         self.misses += 1
         if self.misses <= self._patience or left <= 1:
             return 0

@@ -303,7 +303,7 @@ def gone(queue: str, what: str) -> QueueError:
     """Return the error for something that is missing in a lot, which nobody but its consumer may change."""
     return QueueError(
         f"{what} of {queue!r} disappeared after this query had claimed them: it was stopped for longer than "
-        f"claimTimeout, or somebody removed files. failOnDataLoss=false goes on without them",
+        f"claimTimeout, or files were removed. failOnDataLoss=false goes on without them",
         path=queue,
     )
 

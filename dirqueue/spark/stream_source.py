@@ -202,7 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found or [InputPartition(None)]
 
     def _check_count(self, native: Native, parts: Sequence[str], end: dict[str, Any]) -> None:
-        """Report files that somebody removed from a sealed lot."""
+        """Report files that were removed from a sealed lot."""
         missing = int(end.get("messages", 0)) - count_pinned(native.directory, parts)
         if missing > 0:
             self._lost(str(gone(self._queue, f"{missing} of {end['messages']} messages of lot {end['lot']}")))

@@ -28,7 +28,7 @@ from dirqueue.layouts.native.names import (
 )
 from dirqueue.tools import conversion
 
-#: Attempts at removing a queue while somebody still puts to it.
+#: Attempts at removing a queue while others still put to it.
 TRIES = 5
 PLAIN = describe("native").litter
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
@@ -86,11 +86,11 @@ def delete(layout: Layout) -> int:
         except OSError as error:
             if error.errno not in _NOT_EMPTY:
                 raise access_error(directory.path, "delete", error) from error
-            continue  # RACE: somebody put meanwhile
+            continue  # RACE: another process put meanwhile
         return gone
     raise QueueError(
-        f"cannot delete {directory.path!r}: it does not become empty, because somebody writes to it or something in it "
-        f"is not dirqueue's ({gone} messages were removed)",
+        f"cannot delete {directory.path!r}: it does not become empty, because another process writes to it or "
+        f"something in it is not dirqueue's ({gone} messages were removed)",
         path=directory.path,
     )
 

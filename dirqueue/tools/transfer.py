@@ -31,8 +31,6 @@ from dirqueue.tools.lookup import find_all
 if TYPE_CHECKING:
     from dirqueue.layouts.base import Layout
 
-MOVABLE = (*states.UNCLAIMED, states.DEAD)
-
 
 class Moved(NamedTuple):
     """What a move did."""
@@ -62,7 +60,7 @@ def move(
         limit: The most messages to move, the oldest first.
         progress: Called once per message.
     """
-    states.check(state, MOVABLE)
+    states.check(state, states.MOVABLE)
     here, there = source.layout, target.layout
     here.directory.need()
     there.directory.make()
@@ -75,13 +73,13 @@ def move(
         except OSError as error:
             if error.errno != errno.EXDEV:  # raised by the first rename, before anything was moved
                 raise
-    if ids is not None or state == "delayed":
+    if ids is not None or state == states.DELAYED:
         raise Unsupported(
             f"messages of {source.path!r} cannot be moved by id, nor delayed ones, to {target.path!r}: "
             "that takes two native queues on one filesystem",
             path=source.path,
         )
-    if state == "dead":
+    if state == states.DEAD:
         return Moved(_copy_dead(source, target, chosen, progress or _nothing), atomic=False)
     return Moved(_relay(source, target, len(chosen), progress or _nothing), atomic=False)
 
@@ -155,7 +153,7 @@ def _rename(source: Queue[Any], target: Queue[Any], entry: Entry) -> str | None:
     """Move one message by its exact name; return None if another process was faster."""
     directory = target.layout.directory
     here = os.path.join(os.path.abspath(source.path), entry.place)
-    tail = "" if entry.state == "dead" else entry.place.rpartition("/")[2][len(entry.id) :]
+    tail = "" if entry.state == states.DEAD else entry.place.rpartition("/")[2][len(entry.id) :]
     id = entry.id
     if target.settings.priorities != (entry.priority is not None):
         id = with_priority(id, target.settings.default_priority if target.settings.priorities else None)
@@ -219,7 +217,7 @@ def _copy_dead(
         try:
             data = layout.load(entry.place)
         except MessageNotFound:
-            continue  # RACE: somebody redrove it
+            continue  # RACE: another process redrove it
         moved.append(_put(target, data, entry.priority))
         layout.remove(entry)
         step()

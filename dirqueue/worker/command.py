@@ -23,8 +23,8 @@ from typing import IO, Any
 
 from dirqueue.disk import fs, identity
 from dirqueue.errors import Reject, Retry, SettingsError
+from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.message import Message
-from dirqueue.waiting import INTERRUPTS, check_interrupt
 from dirqueue.worker.outcome import signal_name
 
 TEMPORARY_FAILURE, BAD_DATA = 75, 65

@@ -71,7 +71,7 @@ def check_result(result: object) -> None:
     )
 
 
-#: What does its work only when somebody iterates over it.
+#: What does its work only when it is iterated over.
 UNFINISHED = (GeneratorType, AsyncGeneratorType, map, filter)
 
 

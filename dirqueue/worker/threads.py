@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dirqueue.interrupts import INTERRUPTS
 from dirqueue.lease import Outcome
-from dirqueue.waiting import INTERRUPTS
 from dirqueue.worker.outcome import Cancelled, call
 from dirqueue.worker.watchdog import Delivery
 
@@ -28,7 +28,7 @@ class InThread:
         self._handler = handler
         self._thread = 0
         self._running: Delivery | None = None
-        #: Taken by those who cancel, never by the thread that may be interrupted.
+        #: Taken by the threads that cancel, never by the one that may be interrupted.
         self._one_at_a_time = threading.Lock()
         self._cancelling = False
         self._sent = False

@@ -12,7 +12,7 @@ DIRECTORY = re.compile(rf"{ID}\.(batch|slice|part)")
 UNFINISHED = re.compile(rf"{ID}\.(new|batch\.new)|{ID}\.[0-9]{{16}}\.[0-9]+\.[A-Za-z0-9_-]+\.ack")
 NOTE = re.compile(rf"{ID}\.error(\.new)?")
 RECORD = re.compile(r"0|[1-9][0-9]{0,18}")
-FURNITURE = frozenset((".ballast", "queue.json", "queue.json.new", ".purge.lock", ".spark", "dead", "done"))
+FURNITURE = frozenset((".ballast", "queue.json", ".purge.lock", ".spark", "dead", "done"))
 
 VSQS = re.compile(r"[1-9][0-9]{15}(\.[1-9][0-9]{15})?|[1-9][0-9]{12}(\.[1-9][0-9]{12})?")
 DIRQ_DIRECTORY, ELEMENT = re.compile(r"[0-9a-f]{8}"), re.compile(r"[0-9a-f]{14}")

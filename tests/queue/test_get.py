@@ -11,9 +11,8 @@ from dirqueue import Empty, QueueAccess, SettingsError
 from dirqueue.consumer import give_back
 
 
-def test_fifo_by_default(queue, needs):
+def test_fifo_by_default(queue):
     """First in, first out, from one producer."""
-    needs("order")
     bodies = [f"{n}".encode() for n in range(30)]
     for body in bodies:
         queue.put(body)

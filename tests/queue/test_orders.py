@@ -6,11 +6,6 @@ from support.kit import drain
 from dirqueue import SettingsError
 
 
-@pytest.fixture(autouse=True)
-def _ordered(needs):
-    needs("order")
-
-
 def test_lifo_is_a_stack(make_queue, needs):
     """The last put comes first, also among gets."""
     needs("lifo")

@@ -18,9 +18,8 @@ def test_peek_takes_nothing(queue, tmp_path):
     assert files(tmp_path / "queue") == before
 
 
-def test_peek_shows_the_oldest_first_and_stops_at_its_limit(queue, needs):
+def test_peek_shows_the_oldest_first_and_stops_at_its_limit(queue):
     """A limit shows the first ones."""
-    needs("order")
     ids = [queue.put(b"x") for _ in range(10)]
     assert [message.id for message in queue.peek(limit=3)] == ids[:3]
     assert list(queue.peek(limit=0)) == []

@@ -43,9 +43,8 @@ def test_directory_is_made_by_the_first_put(make_queue, tmp_path):
     assert len(queue) == 1
 
 
-def test_ids_are_different_and_increase(queue, needs):
+def test_ids_are_different_and_increase(queue):
     """Put returns ids in the order of the puts."""
-    needs("order")
     ids = [queue.put(b"x") for _ in range(50)]
     assert len(set(ids)) == 50
     assert ids == sorted(ids)

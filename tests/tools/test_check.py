@@ -10,7 +10,7 @@ from support.running import sentence
 from support.stopping import killed_before, stopped_before
 
 from dirqueue import Queue, QueueError
-from dirqueue.disk import directory, fs, identity, mount
+from dirqueue.disk import ballast, fs, identity, mount
 from dirqueue.disk.clock import Clock
 from dirqueue.disk.mount import Mount
 from dirqueue.layouts.native import staged
@@ -114,10 +114,6 @@ def leftover_probe(root):
     write(root, PROBE)
 
 
-def half_settings(root):
-    write(root, "queue.json.new", "{")
-
-
 def half_converted(root):
     write(root, ID, "x")
     write(root.parent, "q.converting/from", "native")
@@ -133,7 +129,7 @@ PLANTS = {
     "Q01": settings, "Q02": foreign, "Q03": wrong_type, "Q04": two_names, "Q05": twins, "Q06": unfinished,
     "Q07": unfinished_batch, "Q08": leftover_error, "Q09": leftover_ack, "Q10": empty_directory, "Q11": too_deep,
     "Q12": future_id, "Q13": far_end, "Q14": priority, "Q15": wrong_directory, "Q16": out_of_attempts,
-    "Q17": leftover_probe, "Q18": half_settings, "Q22": linked, "Q24": half_converted,
+    "Q17": leftover_probe, "Q22": linked, "Q24": half_converted,
 }  # fmt: skip
 #: Planted in tests of their own: they need another kind of disk or another user.
 ELSEWHERE = {"Q19", "Q20", "Q21", "Q23"}
@@ -225,7 +221,7 @@ def test_a_dead_name_of_a_live_message_is_the_one_that_goes(tmp_path):
 
 def test_fresh_leftovers_are_somebody_at_work(tmp_path):
     """What is being written now is not unfinished."""
-    for name in (f"{micros(0)}000000001.new", PROBE, "queue.json.new"):
+    for name in (f"{micros(0)}000000001.new", PROBE):
         write(tmp_path / "q", name, aged=False)
     (tmp_path / "q" / f"{micros(0)}000000002.slice").mkdir()
     (tmp_path / "q" / f"{micros(0)}000000003.batch.new").mkdir()
@@ -358,10 +354,10 @@ def test_a_missing_reserve_is_made_again(queue, monkeypatch):
     queue.put(b"")
     monkeypatch.setattr(mount.Mount, "ballast", 4096, raising=False)
     monkeypatch.setattr(mount, "of", lambda fd, path: _ballasted())
-    (Path(queue.path) / directory.BALLAST).unlink(missing_ok=True)
+    (Path(queue.path) / ballast.NAME).unlink(missing_ok=True)
     assert [finding.code for finding in check.check(queue.path)] == ["Q19"]
     check.check(queue.path, repair=True)
-    assert (Path(queue.path) / directory.BALLAST).stat().st_size == 4096
+    assert (Path(queue.path) / ballast.NAME).stat().st_size == 4096
 
 
 def _ballasted():

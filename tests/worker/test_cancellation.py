@@ -8,8 +8,9 @@ import pytest
 from support.patience import until
 
 import dirqueue
-from dirqueue import Worker, waiting
+from dirqueue import Worker
 from dirqueue.disk.identity import PROCESS
+from dirqueue.interrupts import INTERRUPTS
 from dirqueue.worker import Cancelled, watchdog
 from dirqueue.worker.processes import InProcess
 from dirqueue.worker.threads import InThread
@@ -64,7 +65,7 @@ def test_two_hundred_cancelled_puts_leave_no_lock_taken(patient, tmp_path):
     assert (counts.retried, len(stopped)) == (200, 200)
     assert set(stopped) <= {"handler", "put check_interrupt _interrupt"}, "struck in the middle of a put"
     assert taken(PROCESS.lock, out.layout._cursor.lock, patient.layout._cursor.lock) == []
-    assert not waiting.INTERRUPTS
+    assert not INTERRUPTS
     done = []
     thread = threading.Thread(target=lambda: done.append(out.put(b"last")), daemon=True)
     thread.start()
@@ -107,7 +108,7 @@ def test_cancellation_waits_for_the_end_of_a_call_into_the_library(patient, tmp_
     thread = threading.Thread(target=lambda: counts.append(worker.run()))
     thread.start()
     assert inside.wait(40)
-    until(lambda: waiting.INTERRUPTS, "the cancellation to be left for the thread")
+    until(lambda: INTERRUPTS, "the cancellation to be left for the thread")
     go.set()
     thread.join(40)
     assert counts == [(0, 1, 0, 0, 0)]
@@ -143,7 +144,7 @@ def test_cancellation_reaches_a_handler_that_leaves_the_library_for_good(patient
     thread = threading.Thread(target=lambda: counts.append(worker.run()))
     thread.start()
     assert inside.wait(40)
-    until(lambda: waiting.INTERRUPTS, "the cancellation to be left for the thread")
+    until(lambda: INTERRUPTS, "the cancellation to be left for the thread")
     go.set()
     thread.join(40)
     assert counts == [(0, 1, 0, 0, 0)]
@@ -168,7 +169,7 @@ def test_cancellation_ends_a_wait_for_a_message(patient, tmp_path):
     patient.put(b"one")
     assert Worker(patient, handler, time_limit=0.05, limit=1).run().retried == 1
     assert seen == ["stopped"]
-    assert not waiting.INTERRUPTS
+    assert not INTERRUPTS
     empty.close()
 
 
@@ -218,13 +219,13 @@ def test_interrupt_is_not_inherited_by_a_forked_child(patient):
     def interrupt():
         raise AssertionError("interrupted")
 
-    waiting.INTERRUPTS[threading.get_ident()] = interrupt
+    INTERRUPTS[threading.get_ident()] = interrupt
     try:
         assert in_child(lambda: patient.put(b"x"))
         with pytest.raises(AssertionError, match="interrupted"):
             patient.put(b"x")
     finally:
-        waiting.INTERRUPTS.clear()
+        INTERRUPTS.clear()
 
 
 WAYS = pytest.mark.parametrize("way", ["threads=1", "processes=1"])

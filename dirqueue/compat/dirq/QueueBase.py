@@ -171,7 +171,7 @@ class QueueBase:
 
 
 def not_locked(name: str, doing: str) -> NotLockedError:
-    """Return the error for an element that is not locked, or whose lock was lost to somebody else."""
+    """Return the error for an element that is not locked, or whose lock another process has taken."""
     return NotLockedError(f"cannot {doing} {name}: not locked, or not by us any more")
 
 

@@ -103,7 +103,7 @@ class Queue(QueueBase):
         token = self._check_lock(ename, "get")
         files = self._store.read(ename, schema.types)
         if len(files) < len(schema.types) and not self._store.ours(ename, token):
-            # RACE: somebody else removed it while we read, so that what is missing is not what was left out.
+            # RACE: another process removed it while we read, so that what is missing is not what was left out.
             raise not_locked(ename, "get")
         try:
             return schema.element(files)

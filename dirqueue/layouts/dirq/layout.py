@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import ClassVar, Protocol
 
+from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
@@ -44,7 +45,7 @@ LACKS = {
 _TOKEN = re.compile(r"[0-9]+(-[0-9]+)?")
 #: For how long an element that we may not lock is left alone.
 STEP_OVER_SECONDS = 1.0
-_LIVE = frozenset(("new", "ready", "leased", "foreign"))
+_LISTED = frozenset(states.LISTED) - {states.DELAYED}
 
 
 class Locks(Protocol):
@@ -218,10 +219,10 @@ class DirqLayout(Peer):
         return names.check(id)
 
     def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
-        return self._listed(self._entries(frozenset(states) or _LIVE))
+        return self._listed(self._entries(frozenset(states) or _LISTED))
 
     def _entries(self, wanted: frozenset[str]) -> Iterator[Entry]:
-        if self.directory.find() and not wanted.isdisjoint(_LIVE):
+        if self.directory.find() and not wanted.isdisjoint(_LISTED):
             for where in fs.names_in(".", self.directory.fd):
                 yield from (entry for entry in self._inside(where) if entry.state in wanted)
 

@@ -15,7 +15,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.fs import CHUNK, READ
-from dirqueue.disk.identity import ID_DIGITS, PROCESS
+from dirqueue.disk.identity import ID_DIGITS, new_token
 from dirqueue.errors import LeaseLost, access_error
 from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import names
@@ -25,7 +25,7 @@ from dirqueue.layouts.native.settle import Settler
 from dirqueue.layouts.native.side import Side
 from dirqueue.settings import Settings
 
-#: How many snapshots one claim may use up before it says that there is nothing for it.
+#: How many snapshots one claim may use up before it returns that there is nothing.
 LOOKS = 50
 #: Seconds between two looks for consumers of lots that are past their timeout.
 LOST_SECONDS = 30.0
@@ -54,16 +54,15 @@ class Claimer:
         directory, cursor = self.directory, self._cursor
         if directory.fd < 0 and not directory.find():
             return None
-        fd, clock = directory.fd, directory.clock
+        fd = directory.fd
         here = time.time_ns()
-        # clock.now(), without the call
-        now = here // 1000 + clock.offset if clock.since <= here < clock.till else clock.now()
+        now = directory.clock.now()
         length, half_ns = self._spans if seconds == self._lease else _spans(seconds)
         last_look = None
         while True:
             # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
             prefix, run = cursor.row
-            if not run or time.monotonic_ns() >= cursor.expires:
+            if not run or time.monotonic() >= cursor.snapshot.expires:
                 last_look = last_look or cursor.looks + LOOKS
                 if cursor.looks > last_look or not self._look(now):
                     return None
@@ -78,8 +77,7 @@ class Claimer:
                 if seen is None:
                     continue
                 id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
-            # new_token(), without the call
-            place = f"{prefix}{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
+            place = f"{prefix}{id}.{until}.{attempts}.{new_token()}"
             try:
                 fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
@@ -158,7 +156,7 @@ class Claimer:
                 if self.directory.clock.now() + int(seconds * 500_000) <= held.ends:
                     break  # else stopped again
         except LeaseLost:
-            return False  # all of it was over, and somebody has taken the message
+            return False  # it has expired, and another consumer has the message
         return True
 
     def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
@@ -199,17 +197,17 @@ class Claimer:
 
     def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
         """Move a message that used up its attempts without a word (its consumers died) to dead/."""
-        who = f", last held by {seen.token}" if seen.token else ""
+        holder = f", last held by {seen.token}" if seen.token else ""
         held = Claim(seen.id, prefix + seen.text, 0, seen.until, seen.attempts)
         reason = (
-            f"delivered {seen.attempts} times and never acknowledged{who}" if seen.kind == LEASED else None
+            f"delivered {seen.attempts} times and never acknowledged{holder}" if seen.kind == LEASED else None
         )
         try:
             self._side.to_dead(held, reason, now)
         except FileNotFoundError:
             self._cursor.missed()
         except PermissionError:
-            pass  # its directory or dead/ is another user's: somebody who may will do it
+            pass  # its directory or dead/ is another user's: a process that may write there will do it
         except OSError as error:
             raise access_error(self.directory.path, "bury a message of", error) from error
 

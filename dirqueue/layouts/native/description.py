@@ -5,15 +5,15 @@ Layer: layouts.  Pure values, no I/O.
 
 from __future__ import annotations
 
+from dirqueue.disk import ballast
 from dirqueue.layouts.description import Description, IsDirectory
 from dirqueue.layouts.native import names
 from dirqueue.settings import FILE
 
 _OURS = ("native",)
 _NONE: tuple[str, ...] = ()
-_SPARK = ".spark"
 #: Names that no other layout gives a meaning to, so that nobody else needs to be asked.
-SOLE = frozenset((FILE, _SPARK, "dead", "done"))
+SOLE = frozenset((FILE, names.SPARK, names.DEAD, names.DONE))
 _DIRECTORIES = names.CONTAINERS | {names.STAGING}
 
 DESCRIPTIONS = (
@@ -23,17 +23,17 @@ DESCRIPTIONS = (
         "Native",
         keeps_settings=True,
         needs=("create", "names", "rename", "replace", "directory", "ack", "list", "clock"),
-        litter=(FILE, f"{FILE}.new", ".ballast", ".purge.lock"),
-        nests=(_SPARK,),
+        litter=(FILE, ballast.NAME, ".purge.lock"),
+        nests=(names.SPARK,),
     ),
 )
 
 
 def recognise(name: str, is_directory: IsDirectory) -> tuple[str, ...]:
-    """Return ("native",) if such a name is one of ours."""
+    """Return ("native",) if the native layout has such a name."""
     if name == FILE:
         return _NONE if is_directory() else _OURS
-    if name == _SPARK:
+    if name == names.SPARK:
         return _OURS if is_directory() else _NONE
     parsed = names.parse(name)
     if parsed is None:

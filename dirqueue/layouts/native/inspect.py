@@ -34,8 +34,9 @@ from dirqueue.layouts.native.names import (
 )
 from dirqueue.layouts.native.side import note_of, read_note
 from dirqueue.message import Entry, Failure, instant
+from dirqueue.states import LISTED, LIVE, VISIBLE
 
-_MESSAGES = frozenset((READY, DELAYED, LEASED))
+_MESSAGES = frozenset(LIVE)
 
 
 def entries(directory: Directory, states: frozenset[str]) -> Iterator[Entry]:
@@ -43,7 +44,7 @@ def entries(directory: Directory, states: frozenset[str]) -> Iterator[Entry]:
     if not directory.find():
         return
     now = directory.clock.now()
-    live = not states or not states.isdisjoint(("new", READY, DELAYED, LEASED, "foreign"))
+    live = not states or not states.isdisjoint(LISTED)
     if live:
         yield from (entry for entry in _directory(directory, "", now) if not states or entry.state in states)
     if not states or LEASED in states:
@@ -141,7 +142,7 @@ def find(directory: Directory, id: str) -> Entry | None:
         return entry_of(Name(id, READY, id), "", directory.clock.now())
     # A name being renamed may be missed by a listing: absence needs a second look.
     for _ in range(2):
-        for entry in entries(directory, frozenset((READY, DELAYED, LEASED, DONE, DEAD))):
+        for entry in entries(directory, frozenset(VISIBLE)):
             if entry.id == id:
                 return entry
     return None

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from dirqueue.disk.directory import BALLAST
+from dirqueue.disk import ballast
 from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS
 from dirqueue.errors import InvalidId
 from dirqueue.settings import FILE
@@ -57,7 +57,7 @@ DEAD, DONE, SPARK = "dead", "done", ".spark"
 #: Directories that hold messages, as the last part of their name.
 CONTAINERS = frozenset((BATCH, SLICE, PART))
 #: What else is ours in a queue's directory: with `parse`, the one list of what files are ours.
-FURNITURE = frozenset((FILE, FILE + ".new", BALLAST, DEAD, DONE, ".purge.lock", ".spark", ".txn"))
+FURNITURE = frozenset((FILE, ballast.NAME, DEAD, DONE, ".purge.lock", SPARK))
 #: Files of a moment: a look at the clock, settings about to be published.
 #: Exactly with a token of ours: what only looks like one is not ours to remove.
 TEMPORARY = re.compile(r"\.(?:clock|create)-[A-Za-z0-9_-]{1,32}-[0-9]{1,10}-[0-9a-f]{10}-[0-9]{1,20}")

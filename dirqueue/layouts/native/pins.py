@@ -1,6 +1,6 @@
 """Pinned messages: taken out of the queue in numbered, sealed lots that can be read again and again.
 
-    .spark/pins/CONSUMER/owner           who pins, and for how long without a sign of life; touched as that sign
+    .spark/pins/CONSUMER/owner           the process that pins, and its timeout; touched as a sign of life
     .spark/pins/CONSUMER/7.new/ID.part/  lot 7 being filled
     .spark/pins/CONSUMER/7/ID.part/      lot 7, sealed: it never changes until it ends
     .spark/pins/CONSUMER/7.ack/          acknowledged, being removed
@@ -197,7 +197,7 @@ class Pins:
         try:
             fs.rename(src, dst, src_dir_fd=fd, dst_dir_fd=fd)
         except FileNotFoundError:
-            # RACE: somebody claimed it first. NFS: or it was us, and the reply was lost.
+            # RACE: another consumer claimed it first. NFS: or it was us, and the reply was lost.
             return self.directory.mount.replies_can_be_lost and fs.exists(dst, fd)
         except PermissionError:
             if "/" not in src:
@@ -252,7 +252,7 @@ class Pins:
                 fs.move(place, f"{DONE}/{each.id}.{directory.clock.now()}.{each.attempts + 1}", directory.fd)
                 count += 1
         except FileNotFoundError:
-            return count  # RACE: somebody else finishes it, and goes on
+            return count  # RACE: another process finishes it
         self._sync(DONE)
         fs.remove_tree(path, directory.fd)
         return count

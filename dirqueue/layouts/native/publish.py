@@ -46,7 +46,7 @@ SOON = 0.25
 
 
 class Vanished(Exception):
-    """The staging directory is gone: we were stopped for so long that somebody removed it as a leftover."""
+    """The staging directory is gone: we were stopped for so long that a purge removed it as a leftover."""
 
 
 class Start(NamedTuple):
@@ -293,7 +293,7 @@ class Publisher:
         raise self._gone()
 
     def _write(self, name: str, body: bytes, *, sync: bool) -> None:
-        """Write a file in a staging directory of ours, where nobody else makes any."""
+        """Write a file in our own staging directory, where no other process creates any."""
         for _ in range(TRIES):
             try:
                 return fs.create(name, body, self._directory.fd, sync=sync)

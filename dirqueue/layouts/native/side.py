@@ -57,7 +57,7 @@ class Side:
         try:
             self._directory.move(held.place, target)
         except FileNotFoundError:
-            # RACE: not the message but the directory may be what is missing, if somebody removed it.
+            # RACE: the directory may be missing instead of the message, if another process removed it.
             if fs.exists(folder, self._directory.fd) or not fs.exists(held.place, self._directory.fd):
                 raise
             self._made.discard(folder)

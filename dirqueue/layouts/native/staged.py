@@ -56,7 +56,7 @@ def begin(directory: Directory, staging: str | None = None) -> str:
         try:
             fs.make_inner(f"{staging}.{STAGING}", directory.fd)
         except FileNotFoundError:
-            directory.remake()  # RACE: somebody removed the queue
+            directory.remake()  # RACE: another process removed the queue
             fs.make_inner(f"{staging}.{STAGING}", directory.fd)
     except OSError as error:
         raise access_error(directory.path, "put to", error) from error
@@ -217,7 +217,7 @@ def _commit(
         except FileNotFoundError:
             if identity is None:
                 raise _vanished(directory, staging) from None
-            # RACE: somebody rolled it forward, and it may be consumed already: what a record names is not removed.
+            # RACE: another process rolled it forward, and it may be consumed: what a record names is not removed.
         if settings.sync:
             directory.sync()
     abort(directory, staging)
@@ -266,7 +266,7 @@ def abort(directory: Directory, staging: str) -> None:
     for _ in range(SLICE_SIZE):
         before, went = went, fs.remove_tree(taken, directory.fd)
         if not fs.exists(taken, directory.fd) or not (before or went):
-            return  # gone; or it cannot be, and purge will meet it
+            return  # gone; or it cannot be removed, and purge will find it
 
 
 def _vanished(directory: Directory, staging: str) -> QueueError:
@@ -316,7 +316,7 @@ def _versions(directory: Directory, key: str) -> list[int]:
 
 
 def _record(directory: Directory, identity: Identity, batch: str, staging: str) -> bool:
-    """Write down that the version is committed; return False if somebody else has."""
+    """Record that the version is committed; return False if another process has done so."""
     folder = f"{RECORDS}/{_key(identity.app)}"
     for each in (SPARK, RECORDS, folder):
         if fs.make_inner(each, directory.fd):

@@ -1,4 +1,4 @@
-"""What can be claimed now, in order, for those who take many messages at once.
+"""What can be claimed now, in order, for callers that take many messages at once.
 
 Layer: layouts.  Touches: nothing but emptied slices, batches and parts, which it removes.
 Invariant: a hint, as every listing: a name given here may be gone, and only the rename that takes it is a fact.

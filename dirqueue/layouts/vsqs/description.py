@@ -16,7 +16,7 @@ DESCRIPTIONS = (
         "Vsqs",
         keeps_settings=True,
         needs=("create", "rename", "ack", "list"),
-        litter=(FILE, f"{FILE}.new"),
+        litter=(FILE,),
     ),
 )
 

@@ -36,6 +36,7 @@ TRIES = 1000
 #: An id is certainly nobody's if so many microseconds after its time it was not taken: a message of the same time
 #: cannot have been written, shown and claimed by then.
 SURE_MICROS = 25
+_LISTED = frozenset(states.LISTED) - {states.DELAYED}
 
 
 class Vsqs(Peer):
@@ -298,9 +299,7 @@ class Vsqs(Peer):
         return check_id(id)
 
     def entries(self, states: Iterable[str] = ()) -> Iterator[Entry]:
-        return self._listed(
-            self._entries(frozenset(states) or frozenset(("new", "ready", "leased", "foreign")))
-        )
+        return self._listed(self._entries(frozenset(states) or _LISTED))
 
     def _entries(self, wanted: frozenset[str]) -> Iterator[Entry]:
         if not self.directory.find():

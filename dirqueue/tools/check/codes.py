@@ -89,10 +89,6 @@ Q17 leftover-probe (note)
 a file that measured the clock, left by a process that died
 repair removes it
 
-Q18 half-settings (note)
-a queue.json that was being written
-repair removes it
-
 Q19 no-reserve (note)
 the space held back for a full disk is gone
 repair makes it again

@@ -25,7 +25,7 @@ def _repair(layout: Native, finding: Finding) -> bool:
     """Fix one finding; return whether it was fixed."""
     directory, place = layout.directory, finding.place
     match finding.code:
-        case "Q04" | "Q06" | "Q08" | "Q09" | "Q17" | "Q18":
+        case "Q04" | "Q06" | "Q08" | "Q09" | "Q17":
             return fs.discard(place, directory.fd)
         case "Q07":
             # RACE: it may have been written to, or shown, since it was found.

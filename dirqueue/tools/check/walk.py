@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from dirqueue import settings as settings_
 from dirqueue.disk import ballast, fs, identity
 from dirqueue.disk.clock import micros
-from dirqueue.disk.directory import BALLAST
 from dirqueue.layouts.native import Native, names, staged
 from dirqueue.layouts.native.names import (
     ACKED,
@@ -81,11 +79,8 @@ class Walker:
             yield Finding("Q23", ".", os.strerror(error.errno or 0))
         else:
             fs.discard(probe, self._fd)
-        half = settings_.FILE + ".new"
-        if fs.exists(half, self._fd) and self._old(half):
-            yield Finding("Q18", half)
         if self._directory.mount.ballast and not ballast.kept(self._directory):
-            yield Finding("Q19", BALLAST)
+            yield Finding("Q19", ballast.NAME)
 
     # --- directories ---------------------------------------------------------------------------------------
 

@@ -93,8 +93,10 @@ class Scratch:
                 make(f"{verb}-{number}")
         command = [sys.executable, "-c", RACER, verb, str(ROUNDS)]
         racers = [
-            subprocess.Popen([*command, place, who], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for place, who in ((self.path, "one"), (self.other, "two"))
+            subprocess.Popen(
+                [*command, place, racer], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            for place, racer in ((self.path, "one"), (self.other, "two"))
         ]
         try:
             for racer in racers:

@@ -16,7 +16,7 @@ from dirqueue import (
     QueueAccess,
 )
 from dirqueue.disk import fs
-from dirqueue.disk.directory import BALLAST
+from dirqueue.disk.ballast import NAME as BALLAST
 from dirqueue.layouts.native import claim
 
 
@@ -102,7 +102,7 @@ def test_a_claim_on_a_disk_that_stays_full_says_so(queue, code):
 def test_a_hint_that_is_no_name_of_ours_is_passed_over(queue):
     """Whatever a snapshot holds, nothing that cannot be parsed reaches a path."""
     queue.layout._cursor.row = ("", ["../precious"])
-    queue.layout._cursor.expires = 1 << 62
+    queue.layout._cursor.snapshot.expires = 1 << 62
     assert drain(queue) == [b"one"]
 
 
@@ -169,7 +169,7 @@ def test_a_name_that_another_thread_takes_from_the_snapshot_is_passed_over(queue
             return super().pop()
 
     queue.layout._cursor.row = ("", Row(["1700000000000000000000001"]))
-    queue.layout._cursor.expires = 1 << 62
+    queue.layout._cursor.snapshot.expires = 1 << 62
     assert drain(queue) == [b"one"]
 
 

@@ -22,7 +22,7 @@ def test_what_is_known_of_directories_is_bounded(make, monkeypatch):
     queue.get_many(2, timeout=0)
     still = queue.layout._cursor._still
     still.update((str(number), (0, 0)) for number in range(1025))
-    queue.layout._cursor.expires = 0
+    queue.layout._cursor.snapshot.expires = 0
     with pytest.raises(Empty):
         queue.get(timeout=0)
     assert len(still) == 1
@@ -46,12 +46,12 @@ def test_a_directory_in_which_nothing_changed_is_not_listed_again(make, monkeypa
     queue.put_many([b"one", b"two"])
     queue.get_many(2, timeout=0)
     for _ in range(2):
-        queue.layout._cursor.expires = 0
+        queue.layout._cursor.snapshot.expires = 0
         with pytest.raises(Empty):
             queue.get(timeout=0)
     (batch,) = queue.layout._cursor._still
     with replaced(fs, open=refuse(fs.open, batch)):
-        queue.layout._cursor.expires = 0
+        queue.layout._cursor.snapshot.expires = 0
         with pytest.raises(Empty):
             queue.get(timeout=0)
     with failing("stat", errno.EIO):

@@ -16,7 +16,7 @@ from dirqueue import (
     QueueAccess,
 )
 from dirqueue.disk import fs
-from dirqueue.disk.directory import BALLAST
+from dirqueue.disk.ballast import NAME as BALLAST
 
 
 @pytest.mark.parametrize("code", names(HARD))
