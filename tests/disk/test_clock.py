@@ -28,6 +28,7 @@ class Server:
         class Facts:
             st_mtime = real.st_mtime + self.off
             st_mtime_ns, st_nlink, st_dev, st_ino = real.st_mtime_ns, real.st_nlink, real.st_dev, real.st_ino
+            st_mode = real.st_mode
 
         return Facts
 
@@ -78,6 +79,18 @@ def test_server_whose_clock_was_never_set_is_refused(tmp_path, monkeypatch, off)
     assert queue.put(b"y")
     monkeypatch.undo()
     assert len(list(queue.consume(timeout=0))) == 2
+
+
+def test_delayed_put_that_a_clock_refuses_leaves_nothing(tmp_path, monkeypatch):
+    queue = Queue(tmp_path / "queue", sync=False)
+    queue.put(b"x")
+    before = sorted(os.listdir(queue.path))
+    Server(monkeypatch, -40 * YEAR)
+    with pytest.raises(QueueError, match="set that clock"):
+        queue.put(b"y", delay=LONG)
+    with pytest.raises(QueueError, match="set that clock"):
+        queue.put_many([b"y", b"z"], delay=LONG)
+    assert sorted(os.listdir(queue.path)) == before
 
 
 def test_machine_whose_clock_was_never_set_is_refused(directory, monkeypatch):

@@ -111,6 +111,9 @@ class Publisher:
             id = new_id()
             if priority is not None:
                 id = f"{priority}{id}"
+            suffix = (
+                self._suffix(delay) if delay else ""
+            )  # before anything is written: the clock may be refused
             self._look_in -= 1
             slice, prefix = self._slices.get(priority), ""
             try:
@@ -128,7 +131,7 @@ class Publisher:
                 continue  # NFS: created, reply lost, asked again; purge will take the leftover
             except OSError as error:
                 raise access_error(directory.path, "put to", error) from error
-            visible = f"{prefix}{id}{self._suffix(delay)}" if delay else prefix + id
+            visible = f"{prefix}{id}{suffix}"
             try:
                 if directory.mount.closes_late:
                     settle(directory, [(new, len(data))])

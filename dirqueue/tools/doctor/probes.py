@@ -278,9 +278,8 @@ def _probe_space(scratch: Scratch) -> str:
             fs.fallocate(scratch_file, scratch.mount.ballast)
         finally:
             fs.close(scratch_file)
-    kept = (
-        f"{scratch.mount.ballast >> 10} kB can be held back" if scratch.mount.ballast else "claims need none"
-    )
+    reserve = scratch.mount.ballast
+    kept = f"{reserve >> 10} kB can be held back" if reserve else "nothing needs to be held back"
     return f"{free >> 20} MB free; for claims on a full disk {kept}"
 
 
