@@ -38,6 +38,7 @@ def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterat
     native = open_native(queue, **settings)
     writer = staged.Writer(native.directory, native.settings, staging)
     alive = _Staging(native, staging)
+    alive.renew()  # the start of a task may have taken as long as the first row will
     RENEWER.watch(alive, native.settings.stale / 4)
     try:
         for each in rows:

@@ -170,7 +170,11 @@ class Cursor:
             try:
                 first = _priority(run[-1])
             except IndexError:
-                self.snapshot.drop()
+                if self._order == "lifo" and not _priority(name) and self._inserted < INSERTED:
+                    self._inserted += 1
+                    self.row = (prefix, [name])
+                else:
+                    self.snapshot.drop()
                 return
             mine = _priority(name)
             if mine > first or (mine == first and self._order != "lifo"):

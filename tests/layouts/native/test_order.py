@@ -37,6 +37,21 @@ def test_a_process_gets_what_it_just_put_to_a_lifo_queue(queue_dir):
 
 
 @pytest.mark.usefixtures("depth")
+def test_process_gets_what_it_just_put_to_a_deep_lifo_queue_that_another_filled_in_the_same_second(queue_dir):
+    """Its slice is named after the start of the second, and so sorts before those of the other."""
+    mine, other = (Queue.create(queue_dir, order="lifo", sync=False) for _ in range(2))
+    for number in range(6000):
+        other.put(b"%d" % number)
+    mine.get(timeout=0).ack()
+    got = []
+    for number in range(50):
+        mine.put(b"mine %d" % number)
+        lease = mine.get(timeout=0)
+        got.append(lease.message.body)
+        lease.ack()
+    assert got == [b"mine %d" % number for number in range(50)]
+
+
 def test_a_process_gets_the_urgent_message_it_just_put(queue_dir):
     """Each time, beside a backlog of less urgent ones."""
     queue = queue_of(queue_dir, priorities=True)
