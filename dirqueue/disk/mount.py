@@ -55,8 +55,12 @@ class Mount:
 
         The first real publish is the probe: FUSE reports correctly only if the target is free, as it is here.
         """
-        if self._renamed(src, dst, dir_fd):
-            return
+        if not self.no_exclusive_rename:
+            try:
+                fs.rename_noreplace(src, dst, dir_fd)
+                return
+            except NotImplementedError:
+                self.no_exclusive_rename = True
         # NFS: a link whose reply was lost is repeated; if the name is free again by then, the message is delivered
         # twice. A repeated rename fails because its source is gone, and unique ids keep it from overwriting.
         if not (self.replies_can_be_lost or self.no_hard_links):
@@ -72,19 +76,13 @@ class Mount:
 
         Never by a link: a message with two names could be acknowledged by one and be delivered again by the other.
         """
-        if not self._renamed(src, dst, dir_fd):
-            fs.move(src, dst, dir_fd)
-
-    def _renamed(self, src: str, dst: str, dir_fd: int) -> bool:
-        """Rename without replacing; return False where there is no such call."""
-        if self.no_exclusive_rename:
-            return False
-        try:
-            fs.rename_noreplace(src, dst, dir_fd)
-        except NotImplementedError:
-            self.no_exclusive_rename = True
-            return False
-        return True
+        if not self.no_exclusive_rename:
+            try:
+                fs.rename_noreplace(src, dst, dir_fd)
+                return
+            except NotImplementedError:
+                self.no_exclusive_rename = True
+        fs.move(src, dst, dir_fd)
 
     @property
     def publishes_by(self) -> str:

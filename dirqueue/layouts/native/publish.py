@@ -111,9 +111,8 @@ class Publisher:
             id = new_id()
             if priority is not None:
                 id = f"{priority}{id}"
-            suffix = (
-                self._suffix(delay) if delay else ""
-            )  # before anything is written: the clock may be refused
+            # Before anything is written: the clock may be refused.
+            suffix = self._suffix(delay) if delay else ""
             self._look_in -= 1
             slice, prefix = self._slices.get(priority), ""
             try:
