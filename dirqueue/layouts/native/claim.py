@@ -15,7 +15,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.fs import CHUNK, READ
-from dirqueue.disk.identity import ID_DIGITS, new_token
+from dirqueue.disk.identity import ID_DIGITS, PROCESS
 from dirqueue.errors import LeaseLost, access_error
 from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import names
@@ -55,8 +55,9 @@ class Claimer:
         if directory.fd < 0 and not directory.find():
             return None
         fd = directory.fd
-        here = time.time_ns()
-        now = directory.clock.now()
+        here, clock = time.time_ns(), directory.clock
+        # COST: clock.now() and new_token() below without their calls: 0.15 µs of 19 for get and ack.
+        now = here // 1000 + clock.offset if clock.since <= here < clock.till else clock.now()
         length, half_ns = self._spans if seconds == self._lease else _spans(seconds)
         last_look = None
         while True:
@@ -77,7 +78,7 @@ class Claimer:
                 if seen is None:
                     continue
                 id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
-            place = f"{prefix}{id}.{until}.{attempts}.{new_token()}"
+            place = f"{prefix}{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
             try:
                 fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
