@@ -2,13 +2,15 @@
 
 import errno
 import os
+import shutil
+import time
 
 import pytest
 from support.failing import failing, names, of
 from support.kit import drain
 from support.native import held_names
 
-from dirqueue import Empty
+from dirqueue import Empty, QueueNotFound
 from dirqueue.layouts.native import cursor
 
 NAME = "1700000000000000000000001"
@@ -37,19 +39,18 @@ def look(queue):
 
 @pytest.mark.parametrize("code", REFUSED)
 @pytest.mark.parametrize(("call", "when"), [("open", of(".batch/")), ("rename", in_a_batch)])
-def test_a_batch_that_we_may_not_use_is_left_alone_for_a_while(mixed, make, monkeypatch, call, when, code):
-    """What is behind it is delivered; the batch is tried once, again after its time, and is there for others."""
+def test_a_batch_that_we_may_not_use_is_left_alone_for_a_while(mixed, monkeypatch, call, when, code):
+    """What is behind it is delivered; the batch is tried once, and again after its time."""
     with failing(call, code, when=when, times=100) as fault:
         assert drain(mixed) == [b"three"]
         for _ in range(3):
             with pytest.raises(Empty):
                 look(mixed).get(timeout=0)
         assert fault.hits == 1
-        assert drain(make()) == []
     assert drain(look(mixed)) == []
     assert len(mixed) == 2
-    later = cursor.time.monotonic() + cursor.CLOSED_SECONDS
-    monkeypatch.setattr(cursor.time, "monotonic", lambda: later)
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + cursor.CLOSED_SECONDS)
     assert drain(look(mixed)) == [b"one", b"two"]
 
 
@@ -101,6 +102,16 @@ def test_an_ack_after_the_queue_was_closed_opens_it_again(make, kept):
     queue.close()
     lease.ack()
     assert (len(queue), queue.stats().done) == (0, int(kept))
+
+
+def test_an_ack_after_the_queue_was_closed_and_removed_says_that_there_is_none(queue):
+    """And makes none."""
+    lease = queue.get(timeout=0)
+    queue.close()
+    shutil.rmtree(queue.path)
+    with pytest.raises(QueueNotFound):
+        lease.ack()
+    assert not os.path.exists(queue.path)
 
 
 @pytest.mark.parametrize("code", REFUSED)
