@@ -221,8 +221,6 @@ class Cursor:
 
     def _enter(self, prefix: str, now: int) -> list[str]:
         """List a slice, batch or part; parts found in it take its place in the row."""
-        if not prefix:
-            return []
         still = self._still.get(prefix)
         mtime = self._mtime(prefix)
         trusted = self._trusted(mtime)
