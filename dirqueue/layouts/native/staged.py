@@ -310,7 +310,7 @@ def newest(directory: Directory, app: str) -> int:
 def _versions(directory: Directory, key: str) -> list[int]:
     try:
         found = [entry.name for entry in fs.listing(f"{RECORDS}/{key}", directory.fd)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(int(name) for name in found if _VERSION.fullmatch(name))
 

@@ -290,3 +290,14 @@ def test_records_that_go_while_they_are_cleaned_are_no_error(bench):
     with before("open", lambda: shutil.rmtree(bench.path / folder), when=second):
         assert bench.queue.purge().other == 0
     assert drain(bench.queue) == [b"x"]
+
+
+def test_purge_passes_over_a_file_among_the_records(queue_dir):
+    """A stray file where directories of applications lie stops nothing, and stays."""
+    queue = Queue(queue_dir, sync=False)
+    queue.put(b"x")
+    (queue_dir / ".spark" / "txn").mkdir(parents=True)
+    (queue_dir / ".spark" / "txn" / "stray").write_bytes(b"")
+    assert queue.purge().busy == 0
+    assert (queue_dir / ".spark" / "txn" / "stray").exists()
+    assert queue.get(timeout=0).message.body == b"x"
