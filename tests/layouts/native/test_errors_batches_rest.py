@@ -10,7 +10,7 @@ from support.failing import FULL, HARD, before, failing, names, of
 from support.kit import drain, replaced, wait_until
 from support.native import held_names, remote
 
-from dirqueue import QueueAccess, QueueError
+from dirqueue import Queue, QueueAccess, QueueError
 from dirqueue.disk import fs
 from dirqueue.layouts.native import pins, publish, staged
 from dirqueue.tools import check
