@@ -228,7 +228,7 @@ def page(found: list[Mutant]) -> str:
             "A test that cannot fail proves nothing. Bugs that queues like this one have had are therefore planted one by one",
             "in a copy of the tree. The tests named beside each bug must fail there, and pass without it.",
             "",
-            f"{len(found)} bugs planted, {len(found)} noticed.",
+            f"{len(found)} bugs are planted; `make mutants` tries them all and fails if one goes unnoticed.",
             "",
             "| bug | what it does | where | noticed by |",
             "|---|---|---|---|",
