@@ -1,0 +1,270 @@
+"""What it costs to change two queues together: ack + put elsewhere as one transaction, against a plain put and ack.
+
+    python benchmarks/space.py                            tmpfs and, as root, ext4 and xfs; about three minutes
+    python benchmarks/space.py --on tmpfs --messages 2000 --rounds 3
+
+First table: CPU and calls of one step of a pipeline, with one process: get, put elsewhere, ack; get, ack(then=[Put]).
+Second table: transactions a second of 1, 4 and 8 processes, each taking from the same queue ("shared") or from one of its
+own ("apart"), beside the same in SQLite (WAL, BEGIN IMMEDIATE, one table) and, where `--postgres URL` names a server and
+psycopg is installed, in PostgreSQL (SELECT ... FOR UPDATE SKIP LOCKED). All in one run, on one place, without fsync, and
+with it where `--durable` asks for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mounts
+
+from dirqueue import Empty, Put, Queue, Space
+
+BODY = b"x" * 100
+LEASE = 3600.0
+
+
+# --- one process: what a step costs ------------------------------------------------------------------------
+
+
+def plain(root: str, count: int, **settings: Any) -> float:
+    """Put the result, then ack: two changes."""
+    source, target = (Queue(f"{root}/{name}", lease=LEASE, **settings) for name in ("source", "target"))
+    for _ in range(count):
+        source.put(BODY)
+    began = time.process_time()
+    for _ in range(count):
+        lease = source.get(timeout=0)
+        target.put(lease.message.body)
+        lease.ack()
+    return (time.process_time() - began) / count
+
+
+def together(root: str, count: int, **settings: Any) -> float:
+    """The same as one change."""
+    with Space(root, lease=LEASE, **settings) as space:
+        for _ in range(count):
+            space.put("source", BODY)
+        space.transacted("target")
+        began = time.process_time()
+        for _ in range(count):
+            lease = space.get("source", timeout=0)
+            lease.ack(then=[Put("target", lease.message.body)])
+        used = (time.process_time() - began) / count
+        assert len(space.queue("target")) == count
+    return used
+
+
+def steps(place: mounts.Place, count: int, rounds: int) -> None:
+    print(f"\n{place.name}: CPU of one step, µs (least of {rounds} rounds of {count})\n")
+    print(f"| {'bodies':8} | {'put + ack':>10} | {'transaction':>11} | ratio |")
+    print(f"|{'-' * 10}|{'-' * 12}|{'-' * 13}|{'-' * 7}|")
+    for form, settings in (("files", {}), ("links", {"links": True})):
+        times: dict[str, list[float]] = {"plain": [], "together": []}
+        for number in range(rounds):
+            for name, work in (("plain", plain), ("together", together)):
+                root = str(place.path / f"{form}-{name}-{number}")
+                times[name].append(work(root, count, sync=False, **settings))
+                shutil.rmtree(root)
+        one, both = min(times["plain"]) * 1e6, min(times["together"]) * 1e6
+        print(f"| {form:8} | {one:10.1f} | {both:11.1f} | {both / one:5.2f} |")
+
+
+# --- many processes: transactions a second -----------------------------------------------------------------
+
+
+def space_worker(root: str, name: str, durable: bool) -> int:
+    done = 0
+    with Space(root, lease=LEASE, sync=durable) as space:
+        while True:
+            try:
+                lease = space.get(name, timeout=0)
+            except Empty:
+                return done
+            lease.ack(then=[Put("target", lease.message.body)])
+            done += 1
+
+
+def fill_space(root: str, names: list[str], count: int, durable: bool) -> None:
+    with Space(root, sync=False) as space:
+        for number in range(count):
+            space.put(names[number % len(names)], BODY)
+        space.transacted("target")
+
+
+def sqlite_open(root: str, durable: bool) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{root}/queue.db", timeout=60, isolation_level=None)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
+    return db
+
+
+def sqlite_worker(root: str, name: str, durable: bool) -> int:
+    db, done = sqlite_open(root, durable), 0
+    while True:
+        db.execute("BEGIN IMMEDIATE")
+        row = db.execute(
+            "SELECT id, body FROM message WHERE queue = ? ORDER BY id LIMIT 1", (name,)
+        ).fetchone()
+        if row is None:
+            db.execute("COMMIT")
+            return done
+        db.execute("DELETE FROM message WHERE id = ?", row[:1])
+        db.execute("INSERT INTO message (queue, body) VALUES ('target', ?)", row[1:])
+        db.execute("COMMIT")
+        done += 1
+
+
+def fill_sqlite(root: str, names: list[str], count: int, durable: bool) -> None:
+    os.makedirs(root)
+    db = sqlite_open(root, durable)
+    db.execute("CREATE TABLE message (id INTEGER PRIMARY KEY, queue TEXT, body BLOB)")
+    db.execute("CREATE INDEX by_queue ON message (queue, id)")
+    db.execute("BEGIN")
+    rows = [(names[number % len(names)], BODY) for number in range(count)]
+    db.executemany("INSERT INTO message (queue, body) VALUES (?, ?)", rows)
+    db.execute("COMMIT")
+    db.close()
+
+
+def postgres_worker(url: str, name: str, durable: bool) -> int:
+    import psycopg
+
+    done = 0
+    with psycopg.connect(url) as db:
+        db.execute(f"SET synchronous_commit = {'on' if durable else 'off'}")
+        db.commit()
+        while True:
+            row = db.execute(
+                "DELETE FROM message WHERE id = (SELECT id FROM message WHERE queue = %s ORDER BY id "
+                "FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING body",
+                (name,),
+            ).fetchone()
+            if row is None:
+                db.commit()
+                return done
+            db.execute("INSERT INTO message (queue, body) VALUES ('target', %s)", row)
+            db.commit()
+            done += 1
+
+
+def fill_postgres(url: str, names: list[str], count: int, durable: bool) -> None:
+    import psycopg
+
+    with psycopg.connect(url) as db:
+        db.execute("DROP TABLE IF EXISTS message")
+        db.execute("CREATE TABLE message (id BIGSERIAL PRIMARY KEY, queue TEXT, body BYTEA)")
+        db.execute("CREATE INDEX by_queue ON message (queue, id)")
+        with db.cursor() as cursor:
+            rows = [(names[number % len(names)], BODY) for number in range(count)]
+            cursor.executemany("INSERT INTO message (queue, body) VALUES (%s, %s)", rows)
+
+
+def rate(
+    fill: Callable[..., None],
+    work: Callable[..., int],
+    where: str,
+    processes: int,
+    count: int,
+    *,
+    apart: bool,
+    durable: bool,
+) -> float:
+    """Return transactions a second, of all processes together, from the start of the first to the end of the last."""
+    names = [f"source{number}" for number in range(processes)] if apart else ["source"]
+    fill(where, names, count, durable)
+    context = multiprocessing.get_context("fork")
+    ready, done = context.Barrier(processes + 1), context.SimpleQueue()
+
+    def run(name: str) -> None:
+        ready.wait()
+        done.put(work(where, name, durable))
+
+    workers = [context.Process(target=run, args=(names[number % len(names)],)) for number in range(processes)]
+    for worker in workers:
+        worker.start()
+    ready.wait()
+    began = time.monotonic()
+    for worker in workers:
+        worker.join()
+    took = time.monotonic() - began
+    total = sum(done.get() for _ in workers)
+    assert total == count, f"{total} of {count} were done"
+    return total / took
+
+
+def rates(place: mounts.Place, count: int, rounds: int, postgres: str | None, *, durable: bool) -> None:
+    stores: dict[str, tuple[Callable[..., None], Callable[..., int]]] = {
+        "dirqueue": (fill_space, space_worker),
+        "SQLite": (fill_sqlite, sqlite_worker),
+    }
+    if postgres:
+        stores["PostgreSQL"] = (fill_postgres, postgres_worker)
+    print(
+        f"\n{place.name}: ack + put a second, {'durable' if durable else 'without fsync'}, medians of {rounds}\n"
+    )
+    cases = [
+        (processes, apart)
+        for apart in (False, True)
+        for processes in (1, 4, 8)
+        if not (apart and processes == 1)
+    ]
+    print(
+        "| store      | " + " | ".join(f"{'apart' if apart else 'shared'} {p}" for p, apart in cases) + " |"
+    )
+    print(
+        "|------------|"
+        + "|".join("-" * (len(f"{'apart' if apart else 'shared'} {p}") + 2) for p, apart in cases)
+        + "|"
+    )
+    for name, (fill, work) in stores.items():
+        cells = []
+        for processes, apart in cases:
+            found = []
+            for number in range(rounds):
+                where = (
+                    postgres
+                    if name == "PostgreSQL"
+                    else str(place.path / f"{name}-{processes}-{apart}-{number}")
+                )
+                found.append(rate(fill, work, str(where), processes, count, apart=apart, durable=durable))
+                if name != "PostgreSQL":
+                    shutil.rmtree(str(where))
+            cells.append(statistics.median(found))
+        print(f"| {name:10} | " + " | ".join(f"{cell:8,.0f}" for cell in cells) + " |", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    root = os.geteuid() == 0
+    parser.add_argument(
+        "--on", nargs="+", default=["tmpfs", "ext4", "xfs"] if root else ["tmpfs"], metavar="PLACE"
+    )
+    parser.add_argument("--messages", type=int, default=4000, metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    parser.add_argument("--durable", action="store_true", help="measure rates with fsync too")
+    parser.add_argument("--postgres", metavar="URL", help="a PostgreSQL server to compare with")
+    parser.add_argument("--disk", type=Path, metavar="DIR", help="where images lie (default: memory)")
+    args = parser.parse_args()
+    for wanted in args.on:
+        try:
+            with mounts.place(wanted, disk=args.disk, own=True) as place:
+                steps(place, args.messages, args.rounds)
+                rates(place, args.messages, args.rounds, args.postgres, durable=False)
+                if args.durable:
+                    rates(place, args.messages // 10, args.rounds, args.postgres, durable=True)
+        except mounts.Refused as error:
+            print(f"{wanted}: {error}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""Several queues that change together: spaces and transactions."""
+
+from dirqueue.message import Put
+from dirqueue.space.space import Space
+from dirqueue.space.transaction import Committed, Transaction
+
+__all__ = ["Committed", "Put", "Space", "Transaction"]

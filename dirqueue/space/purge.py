@@ -1,0 +1,149 @@
+"""Cleaning a space: every queue, the registers of processes that are gone, and ids whose message is gone.
+
+Layer: objects.  Touches: conditional names in every queue, .space/.
+Invariant: a register goes only after every name of its transaction has come to its end, as listings show that were
+begun after its directory was fenced: nothing in a fenced directory can be committed, and no name of it can be made.
+Crash: at any call; the next purge goes on. Two purges at once do no harm: each change is of an exact name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dirqueue.disk import fs
+from dirqueue.disk.clock import micros
+from dirqueue.errors import access_error
+from dirqueue.layouts.base import Purged
+from dirqueue.layouts.native import conditions
+from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
+from dirqueue.layouts.native.register import Register
+from dirqueue.layouts.native.resolve import settle
+from dirqueue.space import ids
+
+if TYPE_CHECKING:
+    from dirqueue.space.space import Space
+
+#: As deep as messages lie: in a part of a batch in a bucket of a room of a queue.
+DEPTH = 5
+LOCK = f"{SPACE}/purge.lock"
+
+
+def purge(space: Space[Any]) -> Purged:
+    """Clean the whole space once; `busy` if another process is doing it."""
+    from filelock import FileLock, Timeout
+
+    total = Purged()
+    for name in space.names():
+        total += space.queue(name).purge()
+    directory = space.directory
+    if not directory.find() or not fs.exists(REGISTERS, directory.fd):
+        return total
+    try:
+        with FileLock(os.path.join(space.path, LOCK), timeout=0):
+            return total + Purged(other=clean(space))
+    except Timeout:
+        return total + Purged(busy=1)
+    except OSError as error:
+        raise access_error(space.path, "purge", error) from error
+
+
+def clean(space: Space[Any]) -> int:
+    """Fence processes that are gone, bring all their names to their ends, forget them; return what was removed."""
+    directory = space.directory
+    fd, now = directory.fd, directory.clock.now()
+    if not directory.clock.plausible:
+        return 0
+    stale = micros(space.stale)
+    gone: list[str] = []
+    for process in _listed(REGISTERS, fd):
+        path = f"{REGISTERS}/{process}"
+        facts = _facts(path, fd)
+        if facts is None or facts.st_mtime_ns // 1000 + stale >= now:
+            continue
+        if process.endswith(GONE):
+            gone.append(path)
+        else:
+            _fence(path, fd)
+    removed = ids.clean(directory)
+    if gone and not sweep(space, {os.path.basename(path).removesuffix(GONE) for path in gone}):
+        removed += sum(fs.remove_tree(path, fd) for path in gone)
+    return removed
+
+
+def _fence(path: str, fd: int) -> None:
+    """Take the registers of a process away from it, in one call. A live one begins another directory."""
+    try:
+        # It is kept for as long again: its owner may still be waiting for a reply.
+        fs.utime(path, dir_fd=fd)
+        fs.rename_in(path, path + GONE, fd)
+    except OSError:
+        pass  # RACE: it left by itself, or another purge was faster
+
+
+def sweep(space: Space[Any], processes: set[str]) -> int:
+    """Bring every name of these processes to its end; return how many could not be."""
+    directory = space.directory
+    register = Register(directory, REGISTERS)
+    left = 0
+    try:
+        for prefix, condition in _conditional(directory.fd):
+            if condition.txn.rpartition("-")[0] in processes:
+                left += not _settled(directory.fd, prefix, condition, register)
+    except PermissionError:
+        return left + 1  # another user's, with names in it that cannot be seen
+    return left
+
+
+def _settled(fd: int, prefix: str, condition: Condition, register: Register) -> bool:
+    """Bring one name to its end; return whether it is there."""
+    verdict = register.decide(condition.txn)
+    if verdict == OPEN:
+        return False
+    try:
+        settle(fd, prefix, condition, verdict, register)
+    except FileNotFoundError:
+        pass  # another client was faster
+    except OSError:
+        return False
+    return not fs.exists(prefix + condition.text, fd)
+
+
+def _conditional(fd: int) -> Iterator[tuple[str, Condition]]:
+    """Yield every conditional name of the space, in whatever directory."""
+    queues = [
+        entry.name
+        for entry in list(fs.listing(".", fd))
+        if entry.is_dir(follow_symlinks=False) and entry.name != SPACE
+    ]
+    for folder in (*queues, ids.IDS):
+        yield from _walk(folder, fd, DEPTH)
+
+
+def _walk(folder: str, fd: int, depth: int) -> Iterator[tuple[str, Condition]]:
+    inner = []
+    try:
+        for entry in list(fs.listing(folder, fd)):
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(f"{folder}/{entry.name}")
+            elif (condition := conditions.parse(entry.name)) is not None:
+                yield f"{folder}/", condition
+    except (FileNotFoundError, NotADirectoryError):
+        return  # RACE: emptied and removed since it was listed
+    for each in inner if depth else ():
+        yield from _walk(each, fd, depth - 1)
+
+
+def _listed(path: str, fd: int) -> list[str]:
+    try:
+        return sorted(fs.names_in(path, fd))
+    except FileNotFoundError:
+        return []
+
+
+def _facts(path: str, fd: int) -> os.stat_result | None:
+    try:
+        return fs.stat(path, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,95 @@
+"""Looking at a space: which queues there are, one message by its id, emptiness.
+
+Layer: objects.  Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dirqueue import states
+from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
+from dirqueue.errors import InvalidId, MessageNotFound, access_error
+from dirqueue.layouts.native import names as native_names
+from dirqueue.layouts.native.inspect import buckets
+from dirqueue.layouts.native.names import LATER, LEASED_ROOM
+from dirqueue.message import Message
+from dirqueue.space import naming
+
+if TYPE_CHECKING:
+    from dirqueue.layouts.base import Layout
+    from dirqueue.space.space import Space
+
+#: How often the queues are looked at again that change while they are looked at.
+TRIES = 100
+
+
+def names(root: Directory) -> list[str]:
+    """Return the names of the queues in a space."""
+    if not root.find():
+        return []
+    try:
+        found = [
+            naming.decode(entry.name)
+            for entry in fs.listing(".", root.fd)
+            if entry.is_dir(follow_symlinks=False)
+        ]
+    except OSError as error:
+        raise access_error(root.path, "list", error) from error
+    return [name for name in found if name is not None]
+
+
+def message(space: Space[Any], id: str, queue: str | None) -> Message[Any]:
+    """Return a message by its id; MessageNotFound if there is none."""
+    wanted = space.find_own(id)
+    if wanted is None:
+        try:
+            wanted = native_names.check_id(id)
+        except InvalidId:
+            pass
+    if wanted is not None:
+        for name in (queue,) if queue is not None else space.names():
+            try:
+                return space.queue(name).message(wanted)
+            except MessageNotFound:
+                continue
+    where = f"the queue {queue!r} of {space.path!r}" if queue is not None else repr(space.path)
+    raise MessageNotFound(f"there is no message {id!r:.60} in {where}", message_id=str(id)[:60])
+
+
+def empty(space: Space[Any], queues: Iterable[str]) -> bool:
+    """Return whether the queues were empty at one moment.
+
+    Where times of directories tell of every change, they are read before and after: if none has changed, all listings
+    are of one moment. A change of a name shows in the time of its directory, and a commit takes a name out of one.
+    """
+    layouts = [space.queue(name).layout for name in queues]
+    for _ in range(TRIES):
+        before = [times(layout) for layout in layouts]
+        if any(_is_used(layout) for layout in layouts):
+            return False
+        if before == [times(layout) for layout in layouts] and not any(
+            _is_used(layout) for layout in layouts
+        ):
+            return True
+    return False
+
+
+def _is_used(layout: Layout) -> bool:
+    return any(entry.state in states.LIVE for entry in layout.entries(states.LIVE))
+
+
+def times(layout: Layout) -> list[int]:
+    """Return the times of the directories that live messages are in; they mean nothing where they are cached."""
+    directory = layout.directory
+    if not directory.find() or directory.mount.attributes_are_cached:
+        return []
+    found = []
+    for name in (".", LEASED_ROOM, LATER, *(f"{LATER}/{each}" for each in buckets(directory, LATER))):
+        try:
+            found.append(fs.stat(name, dir_fd=directory.fd, follow_symlinks=False).st_mtime_ns)
+        except FileNotFoundError:
+            found.append(0)
+    return found

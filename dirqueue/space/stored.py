@@ -1,0 +1,62 @@
+"""The settings that a space was created with: reading and writing .space/space.json.
+
+Layer: objects.  Touches: .space/space.json, .space/create-TOKEN.
+They are those that a new queue of the space is created with; queues that exist keep their own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dirqueue import settings
+from dirqueue.disk import fs, identity
+from dirqueue.disk.directory import Directory
+from dirqueue.errors import SettingsError, access_error
+from dirqueue.layouts.native.conditions import SPACE
+
+FILE = f"{SPACE}/space.json"
+
+
+def read(directory: Directory) -> dict[str, Any]:
+    """Return the settings that new queues are created with; none if the space was created without."""
+    if not directory.find():
+        return {}
+    where = os.path.join(directory.path, FILE)
+    try:
+        return settings.loads(fs.read_file(FILE, directory.fd), where)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise access_error(where, "read", error) from error
+
+
+def create(path: str, given: dict[str, Any]) -> None:
+    """Create a space; SettingsError if it was created with other settings."""
+    text = settings.dumps(given)
+    asked = settings.loads(text)
+    directory = Directory(path)
+    directory.foreign = True  # no reserve of its own: its queues have one
+    directory.make()
+    try:
+        fs.make_inner(SPACE, directory.fd)
+        found = read(directory)
+        if not found and asked:
+            _store(directory, text)
+            found = read(directory)
+    except OSError as error:
+        raise access_error(path, "create", error) from error
+    finally:
+        directory.close()
+    if found != asked:
+        raise SettingsError(f"{path!r} was created with {found}, not with {asked}: use another path")
+
+
+def _store(directory: Directory, text: bytes) -> None:
+    new = f"{SPACE}/create-{identity.new_token()}"
+    fs.create(new, text, directory.fd, sync=True)
+    try:
+        directory.mount.publish(new, FILE, directory.fd)
+    except FileExistsError:
+        fs.discard(new, directory.fd)  # RACE: another process just did
+    directory.sync(SPACE)

@@ -1,0 +1,54 @@
+"""What one transaction is to do, by exact names, and how a try of it can end.
+
+Layer: objects.  Pure values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Consumed(NamedTuple):
+    """A message that goes, or moves: its exact name, as a path in the space."""
+
+    path: str
+    id: str
+    #: Where it goes; nowhere if empty.
+    target: str = ""
+
+
+class Insert(NamedTuple):
+    """A message that appears: the name that it will have, as a path in the space."""
+
+    path: str
+    id: str
+    data: bytes
+    #: An id of the user's own, as ids.py writes it.
+    key: str = ""
+    #: Whether a message that has the key already is as good as this one.
+    skip: bool = False
+    #: Writes the body as a link where its queue has them: (body, path, descriptor); False if it has to be a file.
+    link: Callable[[bytes, str, int], bool] | None = None
+
+
+class Work(NamedTuple):
+    """What one transaction is to do."""
+
+    consume: tuple[Consumed, ...] = ()
+    insert: tuple[Insert, ...] = ()
+    #: Exact names that must be there, as paths in the space.
+    need: tuple[str, ...] = ()
+    #: Notes of failures, each with its path. As everywhere, a note may be lost, never a message.
+    notes: tuple[tuple[str, bytes], ...] = ()
+    #: Notes that go along (old path, new path), or go (old path, empty), when it is committed.
+    carry: tuple[tuple[str, str], ...] = ()
+    sync: bool = True
+
+
+class Refused(Exception):
+    """A name is not as it was seen, or a key is taken. Nothing was done."""
+
+
+class Aborted(Exception):
+    """Another client was in need of something that this try held. Nothing was done; try again."""

@@ -1,0 +1,118 @@
+"""Bugs planted into transactions, one at a time: the explorer finds each of them."""
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+
+from dirqueue.disk import fs
+from dirqueue.layouts.native import register
+from dirqueue.layouts.native.conditions import ABORTED, COMMITTED, OPEN, register_of
+from dirqueue.space import commit, transaction
+from dirqueue.space.commit import Attempt
+from dirqueue.space.work import Refused
+from lab.transactions import SCENARIOS
+
+
+def abort_without_marker(self, txn):
+    """Take an open transaction for aborted without making it so."""
+    verdict = self.look(txn)
+    return ABORTED if verdict == OPEN else verdict
+
+
+def forgotten_early(self):
+    """Remove the register before every name has come to its end."""
+    fs.discard(self._register, self._fd)
+    self._apply()
+    self.committed = True
+
+
+def lean_always(original):
+    def planted(self, owner, work):
+        original(self, owner, work)
+        self._lean = True
+
+    return planted
+
+
+def one_look(self):
+    """Look at each need once: they need not have been there together."""
+    for path in self._work.need:
+        if not fs.exists(path, self._fd) and not self._is_back(path):
+            raise Refused
+
+
+def believe_the_reply(self):
+    """Take the answer of the commit for the truth, not the register."""
+    self._asked = False
+    try:
+        self._decide()
+    except OSError:
+        raise Refused from None
+
+
+def gone_first(self, txn):
+    """Look at P.gone before P."""
+    known = self._kind(register_of(txn)) or self._kind(register_of(txn, gone=True))
+    if known is None and fs.exists(f"{self.root}/{register_of(txn).partition('/')[0]}", self._directory.fd):
+        return OPEN
+    return known or ABORTED
+
+
+def shown_early(original):
+    """Publish what was staged before the commit."""
+
+    def planted(self):
+        original(self)
+        self._apply()
+
+    return planted
+
+
+def unsorted(original):
+    """Hold nothing before the commit: only the record decides."""
+
+    def planted(self, owner, work):
+        original(self, owner, work)
+        if len(self._order) > 1 and not self._moves:
+            self._order = self._order[-1:]
+
+    return planted
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A planted bug: what is replaced, by what, and the scenario that shows it."""
+
+    owner: object
+    name: str
+    replacement: object
+    scenario: object
+
+    @contextlib.contextmanager
+    def planted(self):
+        original = getattr(self.owner, self.name)
+        wraps = self.replacement.__code__.co_varnames[:1] == ("original",)
+        setattr(self.owner, self.name, self.replacement(original) if wraps else self.replacement)
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, original)
+
+
+def some(number, **more):
+    return dataclasses.replace(SCENARIOS[number], **{"deep": False, "kills": 1, **more})
+
+
+LOSSY = {"lossy": 1, "fstype": "nfs4"}
+BUGS = {
+    "abort without a marker": Bug(register.Register, "decide", abort_without_marker, some("1")),
+    "register forgotten before the end": Bug(Attempt, "_finish", forgotten_early, some("1")),
+    "lean in spite of needs": Bug(Attempt, "__init__", lean_always, some("6")),
+    "one look at needs": Bug(Attempt, "_need", one_look, some("18")),
+    "reply believed": Bug(Attempt, "_commit", believe_the_reply, some("1", **LOSSY)),
+    "P.gone looked at before P": Bug(register.Register, "look", gone_first, some("24", kills=0)),
+    "shown before the commit": Bug(Attempt, "_stage", shown_early, some("1")),
+    "nothing held": Bug(Attempt, "__init__", unsorted, some("5")),
+}
+
+__all__ = ["BUGS", "COMMITTED", "commit", "transaction"]

@@ -1,0 +1,262 @@
+"""Die before every call of every path of a transaction: all of it happened, or nothing, whoever comes next."""
+
+import contextlib
+import gc
+import shutil
+import time
+
+import pytest
+from support.dying import Died, dying
+
+from dirqueue import Conflict, Empty, Put, Space
+from dirqueue.layouts.native import conditions, resolve
+from dirqueue.space import purge
+
+#: Everything is over at once: leases, patience, and what makes a leftover stale.
+SETTINGS = {"sync": False, "lease": 0.001, "margin": 0, "stale": 0, "backoff": 0.001, "max_attempts": 0}
+BEFORE = [("a", b"one"), ("a", b"two"), ("b", b"seen")]
+
+
+def opened(root, **more):
+    return Space(root, **SETTINGS | more)
+
+
+def prepared(root, **more):
+    """Make the messages of BEFORE and return the space with leases of the first two, and a look at the third."""
+    shutil.rmtree(root, ignore_errors=True)
+    space = opened(root, **more)
+    for queue, body in BEFORE:
+        space.put(queue, body)
+    space.transacted("c")
+    with space.transaction() as t:  # so that the registers are there
+        t.put("c", b"warm")
+        t.put("b", b"warm")
+    space.get("c", timeout=0).ack()
+    leases = [space.get("a", timeout=0), space.get("a", timeout=0)]
+    [seen, warm] = sorted(space.queue("b").peek(), key=lambda message: message.body)
+    warm.cancel()
+    return space, leases, seen
+
+
+def ack_and_put(space, leases, seen):
+    leases[0].ack(then=[Put("c", b"new")])
+
+
+def ack_two_and_put(space, leases, seen):
+    with space.transaction() as t:
+        t.ack(leases[0])
+        t.ack(leases[1])
+        t.put("c", b"new")
+
+
+def move_and_put(space, leases, seen):
+    with space.transaction() as t:
+        t.move(leases[0], "c")
+        t.put("b", b"new")
+
+
+def everything(space, leases, seen):
+    with space.transaction() as t:
+        t.ack(leases[0])
+        t.move(leases[1], "c", delay=0.001)
+        t.cancel(seen)
+        t.put("b", b"new", delay=0.001)
+
+
+def retry_and_put(space, leases, seen):
+    with space.transaction() as t:
+        t.retry(leases[0], 0.001, "no luck")
+        t.put("c", b"new")
+
+
+def release_and_put(space, leases, seen):
+    with space.transaction() as t:
+        t.release(leases[0])
+        t.put("c", b"new")
+
+
+def reject_and_put(space, leases, seen):
+    with space.transaction() as t:
+        t.reject(leases[0], "bad")
+        t.put("c", b"new")
+
+
+def put_twice(space, leases, seen):
+    with space.transaction() as t:
+        t.put("b", b"new")
+        t.put("c", b"newer")
+
+
+def put_with_an_id(space, leases, seen):
+    space.put("c", b"new", id="order-17")
+
+
+def ack_and_put_with_an_id(space, leases, seen):
+    with space.transaction() as t:
+        t.ack(leases[0])
+        t.put("c", b"new", id="order-17")
+
+
+def ack_and_put_if(space, leases, seen):
+    with space.transaction() as t:
+        t.ack(leases[0])
+        t.need(seen)
+        t.need(leases[1])
+        t.put("c", b"new")
+
+
+def refused(space, leases, seen):
+    leases[1].layout.ack(leases[1].claim)
+    with contextlib.suppress(Conflict), space.transaction() as t:
+        t.ack(leases[0])
+        t.ack(leases[1])
+        t.put("c", b"new", id="order-17")
+
+
+def without(*gone):
+    return [each for each in BEFORE if each[1] not in gone]
+
+
+#: The story, what there is afterwards if it happened, what there is if it did not, settings.
+STORIES = {
+    "lean": (ack_and_put, [*without(b"one"), ("c", b"new")], BEFORE, {}),
+    "held": (ack_two_and_put, [*without(b"one", b"two"), ("c", b"new")], BEFORE, {}),
+    "planned": (move_and_put, [*without(b"one"), ("c", b"one"), ("b", b"new")], BEFORE, {}),
+    "everything": (everything, [("c", b"two"), ("b", b"new")], BEFORE, {}),
+    "retried": (retry_and_put, [*BEFORE, ("c", b"new")], BEFORE, {}),
+    "released": (release_and_put, [*BEFORE, ("c", b"new")], BEFORE, {}),
+    "rejected": (reject_and_put, [*without(b"one"), ("c", b"new")], BEFORE, {}),
+    "kept": (ack_and_put, [*without(b"one"), ("c", b"new")], BEFORE, {"keep_done": True}),
+    "nothing consumed": (put_twice, [*BEFORE, ("b", b"new"), ("c", b"newer")], BEFORE, {}),
+    "keyed": (put_with_an_id, [*BEFORE, ("c", b"new")], BEFORE, {}),
+    "lean and keyed": (ack_and_put_with_an_id, [*without(b"one"), ("c", b"new")], BEFORE, {}),
+    "needs": (ack_and_put_if, [*without(b"one"), ("c", b"new")], BEFORE, {}),
+    "refused": (refused, without(b"two"), BEFORE, {}),
+    "durable": (ack_two_and_put, [*without(b"one", b"two"), ("c", b"new")], BEFORE, {"sync": True}),
+    "durable and planned": (
+        move_and_put,
+        [*without(b"one"), ("c", b"one"), ("b", b"new")],
+        BEFORE,
+        {"sync": True},
+    ),
+}
+
+
+def die(root, story, at, **more):
+    """Run a story in a process that dies at its n-th call; return whether it came to its end."""
+    space, leases, seen = prepared(root, **more)
+    gc.collect()
+    with dying(at) as count:
+        try:
+            story(space, leases, seen)
+        except Died:
+            pass
+        over = count[0] <= at
+    space.owner().reset()  # the process is dead: it leaves nothing in order
+    return over
+
+
+def drained(root, **more):
+    """Return all that consumers get, who know nothing of transactions."""
+    time.sleep(0.002)
+    got = []
+    with opened(root, **more) as space:
+        for name in sorted({*space.names(), "a", "b", "c"}):
+            while True:
+                try:
+                    lease = space.queue(name).get(timeout=0)
+                except Empty:
+                    break
+                got.append((name, lease.message.body))
+                lease.ack()
+    return sorted(got)
+
+
+def conditional(root):
+    return [path for path in root.rglob("*") if conditions.parse(path.name) and ".space" not in path.parts]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("recovery", ["get", "purge"])
+def test_death_at_every_call_leaves_all_or_nothing(tmp_path, impatient, name, recovery):
+    """Recovered by plain gets alone, or by a purge and then by gets."""
+    story, after, before, more = STORIES[name]
+    root, deaths = tmp_path / "space", 0
+    while True:
+        over = die(root, story, deaths, **more)
+        time.sleep(0.002)
+        if recovery == "purge":
+            with opened(root, **more) as space:
+                for _ in range(3):
+                    purge.clean(space)
+                    for queue in space.names():
+                        space.queue(queue).layout.purge(None)
+                assert not list((root / ".space/txn").iterdir())
+        got = drained(root, **more)
+        assert got in (sorted(after), sorted(before)), (deaths, got)
+        assert not conditional(root), deaths
+        if over:
+            assert got == sorted(after)
+            break
+        deaths += 1
+    assert deaths >= 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_death_of_a_helper_at_every_call_leaves_all_or_nothing(tmp_path, impatient):
+    """A consumer that finishes or undoes what a dead process left dies at each call, and another one comes."""
+    root, kills = tmp_path / "space", 0
+    story, after, before, _ = STORIES["everything"]
+    calls = 0
+    while not die(root, story, calls):
+        calls += 1
+    for at in range(0, calls, 2):
+        helped = 0
+        while True:
+            die(root, story, at)
+            time.sleep(0.002)
+            helper = opened(root)
+            helper.now()
+            with dying(helped) as count:
+                try:
+                    for queue in "abc":
+                        layout = helper.queue(queue).layout
+                        layout.directory.find()
+                        layout._cursor._refresh(helper.directory.clock.now())
+                    purge.clean(helper)
+                    purge.clean(helper)
+                except Died:
+                    pass
+                over = count[0] <= helped
+            kills += 1
+            got = drained(root)
+            assert got in (sorted(after), sorted(before)), (at, helped, got)
+            assert not conditional(root), (at, helped)
+            if over:
+                break
+            helped += 7
+    assert kills >= 100
+
+
+def test_patience_leaves_a_living_owner_alone(tmp_path, space):
+    """A held name is not touched before the owner's time is over."""
+    assert resolve.PATIENCE == 5.0
+    root = tmp_path / "space"
+    space.put("a", b"one")
+    space.put("a", b"two")
+    space.put("c", b"old", id="warm")
+    space.transacted("a")
+    leases = [space.get("a", timeout=0), space.get("a", timeout=0)]
+    with dying(4), pytest.raises(Died), space.transaction() as t:
+        t.ack(leases[0])
+        t.ack(leases[1])
+        t.put("c", b"new")
+    space.get("c", timeout=0).ack()
+    held = conditional(root)
+    assert {path.name.split(".")[-2] for path in held} == {"if", "un"}
+    with pytest.raises(Empty):
+        space.get("a", "c", timeout=0)
+    space.queue("a").layout.purge(None)
+    assert conditional(root) == held
