@@ -34,6 +34,8 @@ class Descriptor(int):
 class Directory:
     """An open queue directory; it is made by the first write."""
 
+    #: What is watched for by whoever waits, by inotify(7): moved to, created, the directory itself deleted; once.
+    events = 0x80 | 0x100 | 0x400 | 0x80000000
     #: The descriptor; -1 while there is no directory. After close() the next access opens the path again.
     fd: int
 
@@ -47,6 +49,8 @@ class Directory:
         self.umask: int | None = None
         self.mount: mount.Mount
         self.clock: Clock
+        #: Changes whenever `fd` begins to mean another directory.
+        self.generation = 0
         self._lock = threading.RLock()
         renew_in_child(self._make_lock)
 
@@ -84,6 +88,7 @@ class Directory:
             except OSError as error:
                 raise access_error(self.path, "open the queue", error) from error
             self.clock = OwnClock(self) if self.foreign else Clock(self)
+            self.generation += 1
             self.fd = descriptor
             return descriptor
 
@@ -116,6 +121,7 @@ class Directory:
             return False
         try:
             fs.dup2(new, self.fd, inheritable=False)
+            self.generation += 1
         finally:
             fs.close(new)
         self.mount = mount.of(self.fd, self.path)
@@ -187,6 +193,18 @@ class Directory:
             fs.sync_fd(self.fd)
         else:
             fs.sync_directory(folder, self.fd)
+
+    def sync_renames(self, *folders: str) -> None:
+        """Make durable that something left one of these directories for another.
+
+        CRASH: where a flush of one directory does not carry along what was renamed into it, the message could be in
+        both; there all of the filesystem is flushed.
+        """
+        if self.mount.renames_are_flushed_apart and self.mount.syncfs:
+            return fs.syncfs(self.fd)
+        for folder in folders:
+            self.sync(folder)
+        return None
 
     def close(self) -> None:
         """Release the descriptor; the next use opens the path again."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl as _fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -21,28 +22,35 @@ from dirqueue.settings import Settings
 
 #: The bare calls, for tests that replace them.
 CALLS = (
-    "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "rename",
-    "rename_noreplace", "rmdir", "scandir", "stat", "syncfs", "unlink", "utime", "write",
+    "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "readlink",
+    "rename", "rename_noreplace", "rmdir", "scandir", "stat", "symlink", "syncfs", "unlink", "utime", "write",
+    "fcntl", "flock", "ftruncate", "pread", "pwrite", "pwritev",
 )  # fmt: skip
 
 chmod = os.chmod
 close = os.close
 dup2 = os.dup2
 fstat = os.fstat
-fsync = os.fsync
 link = os.link
 listdir = os.listdir
 mkdir = os.mkdir
 open = os.open
 read = os.read
+readlink = os.readlink
 rename = os.rename
 rmdir = os.rmdir
 scandir = os.scandir
 stat = os.stat
 statvfs = os.statvfs
+symlink = os.symlink
 unlink = os.unlink
 utime = os.utime
 write = os.write
+fcntl, flock = _fcntl.fcntl, _fcntl.flock
+ftruncate = os.ftruncate
+pread = os.pread
+pwrite = os.pwrite
+pwritev = os.pwritev
 
 #: Create a file: never through a planted link, never one that exists.
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,35 +89,34 @@ def syncfs(fd: int) -> None:
 
 def fallocate(fd: int, size: int) -> None:
     """Reserve real space for a file."""
-    os.posix_fallocate(fd, 0, size)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+        return
+    while size > 0:  # COMPAT: macOS lacks the call
+        size -= write(fd, bytes(min(size, CHUNK)))
 
 
-class _Libc:
-    """The few calls that Python's os module lacks."""
-
-    def __init__(self) -> None:
-        import ctypes  # takes milliseconds; only publishing needs it
-
-        library = ctypes.CDLL(None, use_errno=True)
-        self.get_errno = ctypes.get_errno
-        self.renameat2: Any = getattr(library, "renameat2", None)
-        self.syncfs: Any = getattr(library, "syncfs", None)
-        self.statx: Any = getattr(library, "statx", None)
-        self.buffer: Any = lambda facts: (ctypes.c_char * len(facts)).from_buffer(facts)
-
-    def fail(self, src: str, dst: str | None) -> None:
-        code = self.get_errno()
-        if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
-            raise NotImplementedError
-        raise OSError(code, os.strerror(code), src, None, dst)
+def full_fsync(fd: int) -> None:
+    """Flush a file to the medium. COMPAT: macOS's fsync leaves it in the cache of the drive."""
+    try:
+        fcntl(fd, FULL_FSYNC)
+    except OSError:
+        os.fsync(fd)  # a filesystem that cannot; if the medium failed, this fails too
 
 
-_libc: _Libc | None = None
+#: How macOS flushes the drive as well; 0 where fsync does that.
+FULL_FSYNC: int = getattr(_fcntl, "F_FULLFSYNC", 0)
+fsync = full_fsync if FULL_FSYNC else os.fsync
 
 
-def _load_libc() -> _Libc:
+_libc: Any = None
+
+
+def _load_libc() -> Any:
     global _libc
-    _libc = _Libc()
+    from dirqueue.disk.libc import Libc  # COST: ctypes takes milliseconds; only publishing needs it
+
+    _libc = Libc()
     return _libc
 
 
@@ -165,15 +172,6 @@ def read_file(name: str, dir_fd: int, guess: int = CHUNK) -> bytes:
     return data
 
 
-def read_path(path: str) -> bytes:
-    """Return the contents of a user's file: links are followed, and a pipe is read to its end."""
-    fd = open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return b"".join(iter(lambda: read(fd, 16 * CHUNK), b""))
-    finally:
-        close(fd)
-
-
 def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
     """Replace a small file: readers see the old one or the new one."""
     temporary = name + ".new"
@@ -219,11 +217,21 @@ def exists(name: str, dir_fd: int) -> bool:
 
 
 def is_file(name: str, dir_fd: int) -> bool:
-    """Return whether there is a regular file of that name; nothing else is ever a message."""
+    """Return whether there is a regular file of that name."""
     try:
         return S_ISREG(stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def umask() -> int:
+    """Return the umask of the process without a moment in which it is another; 0o077 where that cannot be known."""
+    try:
+        text = read_file("/proc/self/status", -1)
+    except OSError:
+        return 0o077  # not Linux
+    found = text.partition(b"Umask:")[2].split(None, 1)
+    return int(found[0], 8) if found else 0o077
 
 
 def same_file(one: str, other: str, dir_fd: int) -> bool:
@@ -267,7 +275,7 @@ def check_plain_file(path: str, settings: Settings, *, linked: bool = False) -> 
 
 
 def size_of(name: str, dir_fd: int) -> int:
-    """Return the size of a file as stat reports it."""
+    """Return the size of a file as stat reports it; that of a link is the length of its target."""
     return stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size
 
 
@@ -430,7 +438,11 @@ def listing(name: str, dir_fd: int) -> Iterator[os.DirEntry[str]]:
     with entries(name, dir_fd) as found:
         for entry in found:
             # COMPAT: some FUSE filesystems report no types; then stat each entry while the directory is open.
-            if not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+            if not (
+                entry.is_file(follow_symlinks=False)
+                or entry.is_dir(follow_symlinks=False)
+                or entry.is_symlink()
+            ):
                 try:
                     entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
@@ -445,6 +457,12 @@ def names_in(name: str, dir_fd: int) -> list[str]:
         return listdir(fd)
     finally:
         close(fd)
+
+
+def directories_in(name: str, dir_fd: int) -> list[str]:
+    """Return the names of the directories in a directory; a link to one is none."""
+    with entries(name, dir_fd) as found:
+        return [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
 
 
 def close_quietly(fd: int) -> None:

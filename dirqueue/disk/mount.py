@@ -15,6 +15,9 @@ from dirqueue.disk import fs
 LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs tmpfs ramfs f2fs zfs overlay bcachefs jfs reiserfs nilfs2 rootfs unknown".split()
 )
+#: Names reach the disk in the order of the calls, and a flush of one directory carries along what came before it:
+#: journals of one order, memory, and servers that make each change of a name durable before they answer.
+ORDERED = frozenset("tmpfs ramfs ext3 ext4 xfs nfs nfs4".split())
 IN_MEMORY = frozenset(("tmpfs", "ramfs"))
 #: syncfs() there writes back everything and reports errors (Linux 5.8); elsewhere each file is synced alone.
 SYNCFS = frozenset(("ext4", "xfs", "btrfs", "tmpfs"))
@@ -45,6 +48,10 @@ class Mount:
         self.no_symlinks = False
         #: A call waits for a server, so several at once are faster than one after the other.
         self.calls_are_slow = network
+        #: A flush of one directory may leave out what was renamed into it from another one before.
+        self.renames_are_flushed_apart = fstype == "btrfs"
+        #: After a power cut no later change of a name is there without the earlier ones.
+        self.ordered = fstype in ORDERED
         self.syncfs = fstype in SYNCFS
         #: Roughly how many bytes the name of a message adds to the size of its directory.
         self.name_bytes = 20 if fstype == "tmpfs" else 40
@@ -115,10 +122,10 @@ def of(dir_fd: int, path: str) -> Mount:
 
     Not cached across queues: after an unmount a device number may be given to another filesystem.
     """
-    return Mount(_fstype(fs.fstat(dir_fd).st_dev, path))
+    return Mount(fstype_of(fs.fstat(dir_fd).st_dev, path))
 
 
-def _fstype(device: int, path: str) -> str:
+def fstype_of(device: int, path: str) -> str:
     """Look up the type in the mount table: by device number, or (btrfs, overlay) by the longest path."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     real = os.path.realpath(path)

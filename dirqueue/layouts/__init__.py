@@ -6,11 +6,12 @@ Layer: layouts.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Container
 from functools import partial
 from typing import Any
 
-from dirqueue.disk import fs
+from dirqueue.disk import beside, fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS as _ID_DIGITS
 from dirqueue.errors import LayoutError, SettingsError, access_error
@@ -24,12 +25,20 @@ _DESCRIBED_IN = {
     "vsqs": "dirqueue.layouts.vsqs.description",
     "dirq-simple": "dirqueue.layouts.dirq.description",
     "dirq-normal": "dirqueue.layouts.dirq.description",
+    "text": "dirqueue.layouts.text.description",
     "null": "dirqueue.layouts.null",
 }
 NAMES = tuple(_DESCRIBED_IN)
 #: How many names are looked at, at most, to tell the format of a directory.
 ENOUGH = 10_000
 _NATIVE = frozenset(("native",))
+
+
+def locate(path: str, *, create: bool = True, layout: object = "auto") -> Directory:
+    """Return the home of the queue at a path: a directory or, if the layout or what is there says so, a file."""
+    named = layout != "auto" and layout in NAMES
+    is_file = describe(str(layout)).is_file if named else beside.is_home(path)
+    return beside.Beside(path, create=create) if is_file else Directory(path, create=create)
 
 
 def open_layout(directory: Directory, settings: Settings, given: Container[str] = ()) -> Layout:
@@ -74,6 +83,8 @@ def detect(directory: Directory) -> str:
     Raises:
         LayoutError: names of different formats lie side by side.
     """
+    if isinstance(directory, beside.Beside):
+        return _detect_file(directory)
     if not directory.find():
         return "native"
     #: Which layouts have all names so far, and the name that each set of them was shown by.
@@ -92,6 +103,35 @@ def detect(directory: Directory) -> str:
     if not fits:
         raise _mixture(directory.path, shown)
     return _preferred(fits) if shown else "native"
+
+
+def _detect_file(home: beside.Beside) -> str:
+    """Return "text" if each line of the file begins as that format has it; LayoutError if not."""
+    from dirqueue.layouts.text import grammar
+
+    try:
+        fd = beside.opened(home.path, os.O_RDONLY)
+        try:
+            data = fs.pread(fd, grammar.ENOUGH, 0)
+        finally:
+            fs.close(fd)
+    except FileNotFoundError:
+        return "text"  # an editor is replacing it
+    except OSError as error:
+        raise access_error(home.path, "look into", error) from error
+    if not data and home.fd < 0:
+        raise LayoutError(
+            f"{home.path!r} is an empty file, which says nothing of its layout: `dirqueue create FILE --layout text` "
+            "makes it a queue",
+            path=home.path,
+        )
+    if not grammar.looks_like(data, whole=len(data) < grammar.ENOUGH):
+        raise LayoutError(
+            f"{home.path!r} is a file, but not a text queue: each line of one begins with -, =, !, #, a space or a "
+            'backslash; give a directory, or layout="text" if odd lines are to be passed over',
+            path=home.path,
+        )
+    return "text"
 
 
 def recognise(name: str, is_directory: IsDirectory) -> frozenset[str]:

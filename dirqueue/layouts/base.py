@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
+from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
 
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LeaseLost, SettingsError, Unsupported
-from dirqueue.message import Entry, Failure
+from dirqueue.message import Entry, Extras, Failure
 from dirqueue.settings import Settings
 
 
 class Claim:
     """One claimed message and the exact name that it is held by; a renewal changes `place` and `ends`."""
 
-    __slots__ = ("attempts", "data", "ends", "id", "leased", "place")
+    __slots__ = ("attempts", "data", "ends", "extras", "id", "leased", "place")
 
     def __init__(
         self, id: str, place: str, leased: int, ends: int, attempts: int, data: bytes | None = None
@@ -33,6 +33,8 @@ class Claim:
         self.attempts = attempts
         #: The body if it was read with the claim; if None, it is read from `place` when it is first used.
         self.data = data
+        #: What it carries beside the body, read with the claim.
+        self.extras: Extras | None = None
 
     @property
     def token(self) -> str:
@@ -50,12 +52,29 @@ class Purged(NamedTuple):
     buried: int = 0  #: messages out of attempts that nobody had claimed again
     released: int = 0  #: claims of consumers that never came back
     other: int = 0  #: error notes without a message, tombstones of acks
+    expired: int = 0  #: ready messages that were too old
     busy: int = 0  #: 1 if another purger was at work and nothing was done
 
     def __add__(self, other: object) -> Purged:
         if not isinstance(other, Purged):
             return NotImplemented
         return Purged(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+class Committer(Protocol):
+    """A space, as far as a lease from one of its queues knows it."""
+
+    def commit_with(self, lease: Any, then: Iterable[Any]) -> None:
+        """Acknowledge a lease and put these together."""
+        ...
+
+    def move_lease(self, lease: Any, queue: str, error: str | None) -> None:
+        """Move a leased message to another queue."""
+        ...
+
+    def name_of(self, directory: str) -> str:
+        """Return the name of the queue in a directory of the space."""
+        ...
 
 
 class Layout(Protocol):
@@ -71,6 +90,8 @@ class Layout(Protocol):
     #: What the format has no way to express, and why: capability -> reason. Callers look here before they ask for it.
     lacks: ClassVar[dict[str, str]]
     directory: Directory
+    #: The space that the queue was opened in, if it was.
+    space: Committer | None
     #: What the queue was opened with, with the defaults of this format.
     settings: Settings
 
@@ -82,6 +103,10 @@ class Layout(Protocol):
 
     def put(self, data: bytes, delay: float, priority: int | None) -> str:
         """Publish one body, durably if the queue syncs, and return its id. Called for every message."""
+        ...
+
+    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
+        """Publish one body with attributes or an end of life. Unsupported where "attributes" is lacking."""
         ...
 
     def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]:
@@ -187,6 +212,10 @@ class Layout(Protocol):
         """Return why the message failed last, if it did and the format keeps that."""
         ...
 
+    def extras(self, entry: Entry) -> Extras | None:
+        """Return what the message carries beside its body; None if nothing."""
+        ...
+
     # --- changing what nobody holds: called by Message, Queue and the tools --------------------------------
 
     def cancel(self, entry: Entry) -> None:
@@ -201,7 +230,10 @@ class Layout(Protocol):
         ...
 
     def redrive(self, entry: Entry) -> bool:
-        """Make a dead message ready, its attempts reset. Return False if another client was faster."""
+        """Make a dead message ready, its attempts reset. Return False if another client was faster.
+
+        Not durable by itself: whoever redrives many calls `directory.sync()` at the end.
+        """
         ...
 
     def remove(self, entry: Entry) -> bool:
@@ -209,6 +241,20 @@ class Layout(Protocol):
 
         Not durable by itself: whoever removes many calls `directory.sync()` at the end.
         """
+        ...
+
+    # --- pausing: called by Queue, stats and the tools -----------------------------------------------------
+
+    def pause(self) -> bool:
+        """Give nothing from now on; return False if it was paused. Unsupported where "pause" is lacking."""
+        ...
+
+    def resume(self) -> bool:
+        """End a pause; return False if there was none. Unsupported where "pause" is lacking."""
+        ...
+
+    def paused(self) -> bool:
+        """Return whether the queue is paused; False where "pause" is lacking."""
         ...
 
     # --- making and cleaning: called by Queue.create, Queue.purge and Queue.close --------------------------
@@ -237,6 +283,14 @@ def refuse(layout: Layout, capability: str, what: str) -> NoReturn:
         path=layout.directory.path,
         capability=capability,
     )
+
+
+def remove_all(layout: Layout, states: tuple[str, ...]) -> int:
+    """Delete the messages in these states; return their number."""
+    sweep = getattr(layout, "sweep", None)
+    if sweep is not None:  # where one by one would be quadratic
+        return int(sweep(states))
+    return sum(layout.remove(entry) for entry in layout.entries(states) if entry.state in states)
 
 
 def bad_handle(handle: object) -> SettingsError:

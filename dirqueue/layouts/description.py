@@ -26,6 +26,8 @@ class Description(NamedTuple):
     defaults: Mapping[str, Any] = MappingProxyType({})
     #: Whether there is a place for queue.json.
     keeps_settings: bool = False
+    #: Whether a queue is one file, not a directory.
+    is_file: bool = False
     #: What it cannot do without, by the names of the doctor's probes; a layout without any needs no filesystem.
     needs: tuple[str, ...] = ()
     #: Files beside the messages that go when the queue is deleted, and directories that go if they are empty then.

@@ -30,7 +30,7 @@ class Null(Peer):
 
     name: ClassVar[str] = "null"
     lacks: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("attempts", "dead", "done", "change", "fencing", "link"), _NOTHING
+        ("attempts", "dead", "done", "apart", "change", "fencing", "link", "pause", "attributes"), _NOTHING
     )
 
     def create(self) -> None:

@@ -19,8 +19,8 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Claim, Layout, refuse
-from dirqueue.message import Entry, Failure
+from dirqueue.layouts.base import Claim, Committer, Layout, refuse
+from dirqueue.message import Entry, Extras, Failure
 from dirqueue.settings import Settings
 
 #: How many names one claim may try before it finds nothing.
@@ -52,6 +52,7 @@ class Peer:
     def __init__(self, directory: Directory, settings: Settings) -> None:
         directory.lend()
         self.directory = directory
+        self.space: Committer | None = None
         self.settings = settings
         self._lock = threading.RLock()  # a signal handler may put or get while we do
         renew_in_child(self._renew_in_child)
@@ -103,6 +104,21 @@ class Peer:
 
     def redrive(self, entry: Entry) -> bool:
         refuse(self._self(), "dead", "redrive dead messages")
+
+    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
+        refuse(self._self(), "attributes", "carry attributes, nor let a message expire")
+
+    def extras(self, entry: Entry) -> Extras | None:
+        return None
+
+    def pause(self) -> bool:
+        refuse(self._self(), "pause", "be paused")
+
+    def resume(self) -> bool:
+        refuse(self._self(), "pause", "be paused")
+
+    def paused(self) -> bool:
+        return False
 
     def leased_at(self, entry: Entry) -> datetime | None:
         return None

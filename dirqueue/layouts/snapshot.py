@@ -7,6 +7,7 @@ that setting the clock of the host back does not keep an old one in use.
 
 from __future__ import annotations
 
+import math
 import time
 
 #: After a miss, skip up to this many names: another consumer is working through them.
@@ -20,16 +21,20 @@ class Snapshot:
         seconds: It is good for this long,
         times: or for so many times what it took to make, whichever is longer.
         patience: So many misses in a row are chance.
+        glance: After so many seconds its user looks whether it may be used on.
     """
 
-    __slots__ = ("_began", "_patience", "_seconds", "_times", "expires", "misses")
+    __slots__ = (
+        "_began", "_glance", "_looked", "_patience", "_seconds", "_times", "_until", "expires", "misses",
+    )  # fmt: skip
 
-    def __init__(self, seconds: float, times: float, patience: int = 0) -> None:
+    def __init__(self, seconds: float, times: float, patience: int = 0, glance: float = math.inf) -> None:
         self._seconds = seconds
         self._times = times
         self._patience = patience
-        self._began = 0.0
-        #: Until when it is good, by time.monotonic().
+        self._glance = glance
+        self._began = self._looked = self._until = 0.0
+        #: Until when it is good, or the next glance is due, by time.monotonic().
         self.expires = 0.0
         #: Names in a row that other consumers took first.
         self.misses = 0
@@ -47,11 +52,26 @@ class Snapshot:
     def end(self) -> None:
         """The listing is done, and good from now on."""
         now = time.monotonic()
-        self.expires = now + max(self._seconds, self._times * (now - self._began))
+        self._until = now + max(self._seconds, self._times * (now - self._began))
+        self.glanced()
+
+    @property
+    def glance_due(self) -> bool:
+        """Whether it is good, but only after a glance."""
+        return 0.0 < self.expires <= time.monotonic() < self._until
+
+    def glanced(self) -> None:
+        """Go on with what is known."""
+        self._looked = time.monotonic()
+        self.expires = min(self._until, self._looked + self._glance)
+
+    def prolong(self, seconds: float) -> None:
+        """Use what is known for so long at least, but not beyond the next glance."""
+        self.expires = max(self.expires, min(time.monotonic() + seconds, self._looked + self._glance))
 
     def drop(self) -> None:
         """Make the next look a new listing."""
-        self.expires = 0.0
+        self.expires = self._until = 0.0
 
     def missed(self, left: int) -> int:
         """Count a name that another consumer took first. Return how many of those left to skip, never all of them."""

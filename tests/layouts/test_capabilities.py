@@ -8,7 +8,10 @@ from dirqueue.layouts import NAMES, layout_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "layouts.md"
 #: The first word of a row that stands for a capability of that name.
-ROWS = ("delay", "priority", "attempts", "batch", "dead", "done", "fencing", "change", "link", "watch")
+ROWS = (
+    "delay", "priority", "attempts", "batch", "dead", "done", "fencing", "change", "link", "watch",
+    "lifo", "random", "removal", "apart", "pause", "attributes",
+)  # fmt: skip
 
 
 def table():

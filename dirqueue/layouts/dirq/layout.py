@@ -24,7 +24,7 @@ from dirqueue.disk.directory import Directory
 from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
-from dirqueue.layouts.peer import LOOKS, Peer
+from dirqueue.layouts.peer import LOOKS, Peer, moved_on
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
 
@@ -37,12 +37,17 @@ LACKS = {
     "dead": f"there is no place for dead messages: {_NO_PLACE}",
     "done": f"there is no place for done messages: {_NO_PLACE}",
     "fencing": "a lock of dirq has no owner; it is known by its time, which is looked at just before each change",
+    "attributes": f"there is no place for them: {_NO_PLACE}",
+    "pause": f"there is no place to say so, and its programs would go on: {_NO_PLACE}",
+    "apart": "there are neither dead nor done messages: there is no place for them",
     "change": "an element of dirq keeps its name for life, and the name is all there is to change",
     "link": "a second name of a file is a lock, or an unfinished element, to dirq",
     "watch": "elements appear in sub-directories, so waiting is by polling",
 }
 #: What tells a lock from the next, as the two formats say it; with the name it is the handle of a lease.
 _TOKEN = re.compile(r"[0-9]+(-[0-9]+)?")
+#: Where the token begins in a handle, `NAME@TOKEN`.
+TOKEN_AT = names.NAME_LENGTH + 1
 #: For how long an element that we may not lock is left alone.
 STEP_OVER_SECONDS = 1.0
 _LISTED = frozenset(states.LISTED) - {states.DELAYED}
@@ -57,6 +62,7 @@ class Locks(Protocol):
     def count(self) -> int: ...
     def directories(self) -> list[str]: ...
     def ours(self, name: str, token: str) -> bool: ...
+    def lock(self, name: str) -> str | int | None: ...
     def locked_at(self, name: str) -> int | None: ...
     def renew(self, name: str, token: str, shift_ns: int = 0) -> tuple[str, int] | None: ...
     def unlock(self, name: str) -> bool: ...
@@ -153,7 +159,7 @@ class DirqLayout(Peer):
         if self.directory.fd < 0:
             self.directory.need()
         try:
-            if not locks.ours(name, held.token) or not locks.remove(name):
+            if not locks.ours(name, held.place[TOKEN_AT:]) or not locks.remove(name):
                 raise lost(held, "ack")
             self._cursor.forget(name)
             if locks.sync:
@@ -261,6 +267,18 @@ class DirqLayout(Peer):
             self._fail("look into", error)
 
     # --- changers and cleaners -----------------------------------------------------------------------------
+
+    def cancel(self, entry: Entry) -> None:
+        self._unclaimed(entry)
+        self._open()
+        try:
+            if self._locks.lock(entry.id) is None:
+                raise moved_on(entry.id)
+            self._locks.remove(entry.id)
+            if self._locks.sync:
+                self._sync(entry.id)
+        except OSError as error:
+            self._fail("cancel a message of", error)
 
     def remove(self, entry: Entry) -> bool:
         self._open()

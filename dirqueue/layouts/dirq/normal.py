@@ -22,6 +22,7 @@ from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
 from dirqueue.layouts.dirq.layout import DirqLayout
 from dirqueue.layouts.dirq.names import OBSOLETE, STAGING
+from dirqueue.layouts.dirq.normal_spares import Spares
 from dirqueue.layouts.dirq.normal_store import NormalStore
 from dirqueue.layouts.dirq.schema import DEFAULT, Schema
 from dirqueue.layouts.dirq.store import GRACE
@@ -48,6 +49,7 @@ class DirqNormal(DirqLayout):
         self.store.grace = GRACE
         self.store.keys = tuple(self.schema.types)
         self._cursor = Cursor(self.store, self.store.look, lambda _: 0, settings.order)
+        self.store.spares = self._spares = Spares(directory)
 
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         files = self._files(data)
@@ -84,9 +86,23 @@ class DirqNormal(DirqLayout):
 
     # --- consumers -----------------------------------------------------------------------------------------
 
+    def claim(self, seconds_: float) -> Claim | None:
+        held = super().claim(seconds_)
+        if held is None:
+            self._spares.drop()
+        return held
+
+    def ack(self, held: Claim) -> None:
+        self._spares.wanted = bool(self._cursor.run)
+        super().ack(held)
+
+    def close(self) -> None:
+        self._spares.drop()
+        super().close()
+
     def _take(self, name: str, now: int, shift: int) -> Claim | None:
         store = self.store
-        token = store.take(name)
+        token = store.lock(name)
         if token is None:
             token = self._take_over(name, now)
             if token is None:
@@ -143,7 +159,7 @@ class DirqNormal(DirqLayout):
             return None
         if when + self._honoured <= now:
             stale = self.store.break_lock(name, (now - self._honoured) * 1000)
-            return self.store.take(name) if stale else None
+            return self.store.lock(name) if stale else None
         self._cursor.not_before(name, min(when + self._honoured, now + micros(AGAIN_SECONDS)))
         return None
 
@@ -182,18 +198,6 @@ class DirqNormal(DirqLayout):
 
     def _piece(self, place: str) -> str:
         return f"{place.partition('@')[0]}/{next(iter(self.schema.types))}"
-
-    def cancel(self, entry: Entry) -> None:
-        self._unclaimed(entry)
-        self._open()
-        try:
-            if self.store.take(entry.id) is None:
-                raise moved_on(entry.id)
-            self.store.remove(entry.id)
-            if self.store.sync:
-                self._sync(entry.id)
-        except OSError as error:
-            self._fail("cancel a message of", error)
 
 
 def _misfit(name: str, why: object) -> CodecError:

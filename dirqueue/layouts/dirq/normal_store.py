@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.layouts.dirq.names import DIRECTORY, OBSOLETE, STAGING, element, elements
+from dirqueue.layouts.dirq.normal_spares import Spares
 from dirqueue.layouts.dirq.schema import KEY, LOCKED
 from dirqueue.layouts.dirq.store import TRIES, Store, taken
 
@@ -44,6 +45,8 @@ class NormalStore(Store):
         self.maxelts = maxelts
         #: Files that elements are known to have: removed without a listing.
         self.keys: tuple[str, ...] = ()
+        #: Emptied elements to make locks of, for a consumer that removes one element after the other.
+        self.spares: Spares | None = None
         self._where = ""
         self._room = 0
         self._until = 0.0
@@ -162,12 +165,13 @@ class NormalStore(Store):
 
     # --- locking -------------------------------------------------------------------------------------------
 
-    def take(self, name: str) -> str | None:
+    def lock(self, name: str) -> str | None:
         """Lock an element; return the token of the lock, or None if we cannot have it."""
         fd, lock = self.directory.fd, f"{name}/{LOCKED}"
         try:
-            self.mkdir(lock)
-            facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
+            if (facts := self.spares.become(lock) if self.spares else None) is None:
+                self.mkdir(lock)
+                facts = fs.stat(lock, dir_fd=fd, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError, NotADirectoryError):
             return None
         return f"{facts.st_ino}-{facts.st_mtime_ns}"
@@ -299,7 +303,8 @@ class NormalStore(Store):
             for key in keys:
                 fs.unlink(f"{folder}/{key}", dir_fd=fd)
             fs.rmdir(f"{folder}/{LOCKED}", dir_fd=fd)
-            fs.rmdir(folder, dir_fd=fd)
+            if not keys or self.spares is None or not self.spares.keep(folder):
+                fs.rmdir(folder, dir_fd=fd)
             return True
         except OSError:
             pass  # a piece that is optional, an element without a lock, or somebody else at it

@@ -167,8 +167,8 @@ class SimpleStore(Store):
     def _lock(self, name: str, facts: os.stat_result, shift_ns: int) -> int | None:
         """Lock an element that looks like this; return the time of the lock.
 
-        COST: the touch is the ninth call of claim, read and ack. Without it two holders could share one time, and a
-        late end of the first would take what the second holds.
+        COST: the touch is the ninth call of claim, read and ack, 7 % of their CPU time on tmpfs. Without it two holders
+        could share one time, and a late end of the first would take what the second holds.
         """
         lock, time_ns, fd = name + LOCK, facts.st_mtime_ns, self.directory.fd
         if facts.st_mode & KIND != FILE or (facts.st_nlink > 1 and fs.exists(lock, fd)):

@@ -15,8 +15,10 @@ from dirqueue.errors import MessageNotFound, SettingsError, access_error
 from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import inspect, names
 from dirqueue.layouts.native.cursor import Cursor
+from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.inspect import moved_on
 from dirqueue.layouts.native.names import parse
+from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.side import Side, note_of
 from dirqueue.message import Entry
 from dirqueue.settings import Settings, check_seconds
@@ -25,10 +27,20 @@ from dirqueue.settings import Settings, check_seconds
 class Amender:
     """Changes of messages that nobody holds."""
 
-    def __init__(self, directory: Directory, settings: Settings, cursor: Cursor, side: Side) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        settings: Settings,
+        cursor: Cursor,
+        rooms: Rooms,
+        side: Side,
+        extras: ExtrasStore,
+    ) -> None:
+        self._extras = extras
         self._directory = directory
         self._settings = settings
         self._cursor = cursor
+        self._rooms = rooms
         self._side = side
 
     def cancel(self, entry: Entry) -> None:
@@ -41,16 +53,17 @@ class Amender:
                 self._side.to_done(held)
             else:
                 # A rename to a name of ours first: a lost reply cannot look like a lost race.
-                prefix = entry.place[: entry.place.rfind("/") + 1]
-                gone = f"{prefix}{entry.id}.{self._directory.clock.now()}.0.{new_token()}.ack"
+                gone = f"{names.folder_of(entry.place)}{entry.id}.{self._directory.clock.now()}.0.{new_token()}.ack"
                 self._directory.move(entry.place, gone)
                 fs.discard(gone, self._directory.fd)
+                if self._extras.look(entry.id):
+                    self._extras.discard(entry.id)
         except FileNotFoundError:
             raise moved_on(entry.id) from None
         except OSError as error:
             raise access_error(self._directory.path, "cancel a message of", error) from error
         fs.discard(note_of(entry.place, entry.id), self._directory.fd)
-        self._side.sync_both(entry.place, ".")
+        self._side.sync_both(entry.place, entry.place)
 
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
         """Give an unclaimed message another priority or delay, by one rename."""
@@ -65,26 +78,32 @@ class Amender:
         if delay is not None:
             check_seconds("delay", delay)
         id = entry.id if priority is None else names.with_priority(entry.id, priority)
-        # A slice or batch holds one priority; the queue itself holds any.
-        prefix = entry.place[: entry.place.rfind("/") + 1] if id == entry.id else ""
-        until = entry.until if delay is None else self._directory.clock.now() + micros(delay) if delay else 0
-        name = (
-            f"{id}.{until or self._directory.clock.now()}.{entry.attempts}" if until or entry.attempts else id
-        )
-        if prefix + name != entry.place:
-            try:
-                self._directory.move(entry.place, prefix + name)
-            except FileNotFoundError:
-                raise moved_on(entry.id) from None
-            except OSError as error:
-                raise access_error(self._directory.path, "change a message of", error) from error
-            if id != entry.id and entry.attempts:
-                self._side.carry_note(note_of(entry.place, entry.id), note_of(prefix + name, id))
-            self._side.sync_both(entry.place, prefix or ".")
+        now = self._directory.clock.now()
+        until = entry.until if delay is None else now + micros(delay) if delay else 0
+        if until or entry.attempts:
+            place = names.later(id, until or now, entry.attempts)
+        else:  # a slice or batch holds one priority; the queue itself holds any
+            place = names.folder_of(entry.place) + id if id == entry.id == _base(entry.place) else id
+        if place != entry.place:
+            self._move(entry, place, id)
         self._cursor.stale()
-        found = parse(name)
-        assert found is not None  # noqa: S101 - built two lines above
-        return inspect.entry_of(found, prefix, self._directory.clock.now())
+        found = parse(_base(place))
+        assert found is not None  # noqa: S101 - built above
+        return inspect.entry_of(found, names.folder_of(place), self._directory.clock.now())
+
+    def _move(self, entry: Entry, place: str, id: str) -> None:
+        try:
+            self._extras.rename(entry.id, id)
+            self._rooms.move(entry.place, place)
+        except FileNotFoundError:
+            raise moved_on(entry.id) from None
+        except OSError as error:
+            raise access_error(self._directory.path, "change a message of", error) from error
+        if id != entry.id:
+            self._extras.discard(entry.id)
+        if entry.attempts:
+            self._side.carry_note(note_of(entry.place, entry.id), note_of(place, id))
+        self._side.sync_both(entry.place, place)
 
     def _unclaimed(self, entry: Entry, doing: str) -> None:
         if entry.state not in states.UNCLAIMED:
@@ -96,6 +115,7 @@ class Amender:
     def redrive(self, entry: Entry) -> bool:
         """Make a dead message ready again, its attempts forgotten; False if somebody was faster."""
         try:
+            self._extras.revive(entry.id)
             self._directory.mount.rename(entry.place, entry.id, self._directory.fd)
         except FileNotFoundError:
             return False
@@ -103,7 +123,6 @@ class Amender:
             raise access_error(self._directory.path, "redrive a message of", error) from error
         fs.discard(note_of(entry.place, entry.id), self._directory.fd)
         self._cursor.stale()
-        self._side.sync_both(entry.place, ".")
         return True
 
     def remove(self, entry: Entry) -> bool:
@@ -115,4 +134,10 @@ class Amender:
         except OSError as error:
             raise access_error(self._directory.path, "remove a message of", error) from error
         fs.discard(note_of(entry.place, entry.id), self._directory.fd)
+        if self._extras.look(entry.id):
+            self._extras.discard(entry.id)
         return True
+
+
+def _base(place: str) -> str:
+    return place.rpartition("/")[2]

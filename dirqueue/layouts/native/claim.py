@@ -18,9 +18,12 @@ from dirqueue.disk.fs import CHUNK, READ
 from dirqueue.disk.identity import ID_DIGITS, PROCESS
 from dirqueue.errors import LeaseLost, access_error
 from dirqueue.layouts.base import Claim
-from dirqueue.layouts.native import names
-from dirqueue.layouts.native.cursor import NEVER, Cursor
-from dirqueue.layouts.native.names import LEASED, Name, parse
+from dirqueue.layouts.native import links, names
+from dirqueue.layouts.native.cursor import Cursor
+from dirqueue.layouts.native.extras import ExtrasStore
+from dirqueue.layouts.native.names import ERROR, LEASED, LEASED_PREFIX, LEASED_ROOM, Name, parse
+from dirqueue.layouts.native.resolve import NEVER
+from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.settle import Settler
 from dirqueue.layouts.native.side import Side
 from dirqueue.settings import Settings
@@ -37,13 +40,24 @@ class Claimer:
     """The claiming half of the native layout."""
 
     def __init__(
-        self, directory: Directory, settings: Settings, cursor: Cursor, settler: Settler, side: Side
+        self,
+        directory: Directory,
+        settings: Settings,
+        cursor: Cursor,
+        rooms: Rooms,
+        settler: Settler,
+        side: Side,
+        extras: ExtrasStore,
     ) -> None:
+        self._extras = extras
         self.directory = directory
         self._settings = settings
         self._cursor = cursor
+        self._rooms = rooms
         self._settler = settler
         self._side = side
+        #: Whether leased/ was there after the last listing: until then ENOENT may mean either.
+        self._room_seen = False
         #: When lost consumers are looked for next, by the monotonic clock.
         self._lost_at = 0.0
         # Bound once: these are looked at for every message.
@@ -62,7 +76,7 @@ class Claimer:
         last_look = None
         while True:
             # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
-            prefix, run = cursor.row
+            prefix, run, linked = cursor.row
             if not run or time.monotonic() >= cursor.snapshot.expires:
                 last_look = last_look or cursor.looks + LOOKS
                 if cursor.looks > last_look or not self._look(now):
@@ -72,45 +86,88 @@ class Claimer:
                 name = run.pop()
             except IndexError:
                 continue
-            id, attempts, until = name, 1, now + length
+            data = None
+            if linked and name in linked:
+                data = self._linked(prefix + name)
+                if data is None:
+                    continue
+            id, attempts, until, folder = name, 1, now + length, prefix
             if len(name) != ID_DIGITS:
-                seen = self._spent(prefix, name, now)
+                folder, seen = self._spent(prefix + name, now)
                 if seen is None:
                     continue
                 id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
-            place = f"{prefix}{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
+            place = f"leased/{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
             try:
                 fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
-                if prefix and isinstance(error, PermissionError):
-                    cursor.close(prefix)
+                if not self._took_anyway(error, folder, prefix + name, place):
                     continue
-                if not self._took_anyway(error, prefix + name, place):
-                    self._cursor.missed()
-                    continue
-            try:
-                file = fs.open(place, READ, dir_fd=fd)
-                try:
-                    data = fs.read(file, CHUNK)
-                finally:
-                    fs.close(file)
-            except OSError as error:
-                self._unreadable(Claim(id, place, now, until, attempts), error)
+            if attempts > 1 and folder != LEASED_PREFIX:
+                self._side.carry_note(f"{folder}{id}.{ERROR}", f"leased/{id}.{ERROR}")
+            held = Claim(id, place, now, until, attempts, data)
+            if (data is None and not self._read(held)) or (cursor.has_extras and self._expired(held)):
                 continue
-            # A longer body is read when it is asked for.
-            held = Claim(id, place, now, until, attempts, data if len(data) < CHUNK else None)
             if time.time_ns() - here < half_ns or self._refreshed(held, seconds):
                 return held
 
+    def _linked(self, path: str) -> bytes | None:
+        """Return the body of a link before it is claimed; None if it is gone or not ours.
+
+        The target of a link never changes and a name is never used again, so what is read now is what is claimed.
+        """
+        try:
+            return links.read(path, self.directory.fd)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                self._cursor.leave_out(path)
+            elif error.errno in (errno.ENOENT, errno.ESTALE):
+                self._missed(names.folder_of(path))
+            elif error.errno == errno.EINVAL:
+                self._cursor.stale()  # RACE: a file by now
+            else:
+                raise access_error(self.directory.path, "read from", error) from error
+        return None
+
+    def _read(self, held: Claim) -> bool:
+        """Read the body of a claimed file, up to a limit: a longer one is read when it is asked for."""
+        fd = self.directory.fd
+        try:
+            try:
+                file = fs.open(held.place, READ, dir_fd=fd)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                held.data = links.read(held.place, fd)  # a link that no listing told of
+                return True
+            try:
+                data = fs.read(file, CHUNK)
+            finally:
+                fs.close(file)
+        except OSError as error:
+            self._unreadable(held, error)
+            return False
+        held.data = data if len(data) < CHUNK else None
+        return True
+
+    def _expired(self, held: Claim) -> bool:
+        """Read what a claimed message carries. Return whether its time is over: then it has ended."""
+        held.extras = extras = self._extras.read(held.id)
+        if extras is None or not 0 < extras.expires <= held.leased:
+            return False
+        self._settler.expire(held)
+        return True
+
     def _look(self, now: int) -> bool:
         """Find names to try; False if there are none."""
+        self._room_seen = False
         try:
             with self._cursor.lock:
                 try:
                     found = self._cursor.fill(now)
                 except FileNotFoundError:
                     # The whole queue was removed; there may be another one at its path by now.
-                    self._cursor.stale()
+                    self._cursor.reopened()
                     found = self.directory.reopen() and self._cursor.fill(now)
                 if self._cursor.leftovers:
                     self._tidy()
@@ -139,15 +196,19 @@ class Claimer:
         self._lost_at = time.monotonic() + LOST_SECONDS
         return pins.release_stale(self.directory, self._settings)
 
-    def _spent(self, prefix: str, name: str, now: int) -> Name | None:
-        """Return a message that was delivered or delayed before, this delivery counted; None if it was the last."""
-        seen = parse(name)
+    def _spent(self, path: str, now: int) -> tuple[str, Name | None]:
+        """Return the directory of a message that was delivered or delayed before, and its name, this delivery counted.
+
+        None if it was the last one.
+        """
+        folder = names.folder_of(path)
+        seen = parse(path[len(folder) :])
         if seen is None:
-            return None
+            return folder, None
         if 0 < self._settings.max_attempts <= seen.attempts:
-            self.bury_unclaimed(prefix, seen, now)
-            return None
-        return seen._replace(attempts=min(seen.attempts + 1, names.MAX_ATTEMPTS))
+            self.bury_unclaimed(folder, seen, now)
+            return folder, None
+        return folder, seen._replace(attempts=min(seen.attempts + 1, names.MAX_ATTEMPTS))
 
     def _refreshed(self, held: Claim, seconds: float) -> bool:
         """RACE: we were stopped between the look at the clock and here, and half of the lease or more is over."""
@@ -160,19 +221,48 @@ class Claimer:
             return False  # it has expired, and another consumer has the message
         return True
 
-    def _took_anyway(self, error: OSError, src: str, place: str) -> bool:
+    def _took_anyway(self, error: OSError, folder: str, src: str, place: str) -> bool:
         """Sort out a failed claim: lost race (False), lost reply (True), full disk (try again), a real error."""
         if error.errno in (errno.ENOENT, errno.ESTALE):
-            return self.directory.mount.replies_can_be_lost and fs.exists(place, self.directory.fd)
+            if self.directory.mount.replies_can_be_lost and fs.exists(place, self.directory.fd):
+                return True
+            if not self._room_seen and self._made_room(src, place):
+                return True
+            self._missed(folder)
+            return False
+        if folder and isinstance(error, PermissionError):
+            self._cursor.close(folder)
+            return False
         try:
             if error.errno in (errno.ENOSPC, errno.EDQUOT) and self.directory.drop_ballast():
                 fs.move(src, place, self.directory.fd)
                 return True
         except FileNotFoundError:
+            self._missed(folder)
             return False
         except OSError as again:
             error = again
         raise access_error(self.directory.path, "claim from", error) from error
+
+    def _missed(self, folder: str) -> None:
+        if folder != LEASED_PREFIX:  # a lease that was renewed or ended is no sign of other consumers
+            self._cursor.missed()
+
+    def _made_room(self, src: str, place: str) -> bool:
+        """The first miss after a listing: make leased/ if that is what is missing, and claim again."""
+        self._room_seen = True
+        try:
+            if not self._rooms.make(LEASED_ROOM):
+                return False
+        except FileNotFoundError:
+            return False  # the whole queue is gone: the next look will tell
+        except OSError as error:
+            raise access_error(self.directory.path, "claim from", error) from error
+        try:
+            self._rooms.move(src, place)
+        except OSError as error:
+            return self._took_anyway(error, names.folder_of(src), src, place)
+        return True
 
     def _unreadable(self, held: Claim, error: OSError) -> None:
         """Count an unreadable file as a failed delivery, so that it does not come back endlessly."""
@@ -210,6 +300,8 @@ class Claimer:
         except PermissionError:
             pass  # its directory or dead/ is another user's: a process that may write there will do it
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return  # no inode for a bucket must not keep others from being consumed; another look will do it
             raise access_error(self.directory.path, "bury a message of", error) from error
 
     def wakes_in(self) -> float | None:

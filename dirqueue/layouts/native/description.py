@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dirqueue.disk import ballast
 from dirqueue.layouts.description import Description, IsDirectory
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import conditions, names
 from dirqueue.settings import FILE
 
 _OURS = ("native",)
 _NONE: tuple[str, ...] = ()
 #: Names that no other layout gives a meaning to, so that nobody else needs to be asked.
-SOLE = frozenset((FILE, names.SPARK, names.DEAD, names.DONE))
+SOLE = frozenset((FILE, names.SPARK)) | names.ROOMS
 _DIRECTORIES = names.CONTAINERS | {names.STAGING}
 
 DESCRIPTIONS = (
@@ -22,8 +22,8 @@ DESCRIPTIONS = (
         "dirqueue.layouts.native.layout",
         "Native",
         keeps_settings=True,
-        needs=("create", "names", "rename", "replace", "directory", "ack", "list", "clock"),
-        litter=(FILE, ballast.NAME, ".purge.lock"),
+        needs=("create", "names", "rename", "rooms", "replace", "directory", "ack", "list", "clock"),
+        litter=(FILE, ballast.NAME, ".purge.lock", names.PAUSED),
         nests=(names.SPARK,),
     ),
 )
@@ -37,5 +37,5 @@ def recognise(name: str, is_directory: IsDirectory) -> tuple[str, ...]:
         return _OURS if is_directory() else _NONE
     parsed = names.parse(name)
     if parsed is None:
-        return _NONE
+        return _OURS if conditions.parse(name) is not None and not is_directory() else _NONE
     return _OURS if is_directory() == (parsed.kind in _DIRECTORIES) else _NONE

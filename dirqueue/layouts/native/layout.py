@@ -4,8 +4,11 @@
     claim.py    the next message                 amend.py    change what nobody holds
     settle.py   the ends of a lease              purge.py    remove what crashes and time left
     side.py     notes, dead/ and done/           names.py    the grammar
+    cursor.py   what to claim next               due.py      what has become claimable in the rooms
+    extras.py   attributes, end of life
+    rooms.py    leased/, later/, dead/, done/    pausing.py  whether anything may be claimed
 
-Layer: layouts.  Touches: every name of names.py in the queue, in dead/ and in done/.
+Layer: layouts.  Touches: every name of names.py in the queue and in its rooms.
 Invariant: a message has exactly one name after every call here; each change renames or unlinks the exact name
 that was seen, to a name that nobody else can make.
 Crash: between any two calls the message keeps the name it had, or already has the next one.
@@ -18,19 +21,22 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import BinaryIO, ClassVar
 
-from dirqueue import states
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.base import Claim, Purged
-from dirqueue.layouts.native import inspect, names
+from dirqueue.layouts.base import Claim, Committer, Purged
+from dirqueue.layouts.native import inspect, names, pausing
 from dirqueue.layouts.native.amend import Amender
 from dirqueue.layouts.native.claim import Claimer
+from dirqueue.layouts.native.count import Counter
 from dirqueue.layouts.native.cursor import Cursor
+from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.names import LEASED, Name
 from dirqueue.layouts.native.publish import Publisher
+from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.settle import Settler
 from dirqueue.layouts.native.side import Side
-from dirqueue.message import Entry, Failure
+from dirqueue.message import Entry, Extras, Failure
 from dirqueue.settings import Settings
+from dirqueue.states import UNCLAIMED
 
 
 class Native:
@@ -41,6 +47,7 @@ class Native:
 
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self.directory = directory
+        self.space: Committer | None = None
         self.settings = settings
 
     @property
@@ -55,11 +62,15 @@ class Native:
         self._cursor = Cursor(directory, settings)
         # In any other order a message put by us may be the next one to claim; in this one there is nothing to add.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
-        self._publisher = Publisher(directory, settings, self._cursor.insert if self._out_of_turn else None)
-        side = Side(directory, settings)
-        self._settler = Settler(directory, settings, self._cursor, side)
-        self._claimer = Claimer(directory, settings, self._cursor, self._settler, side)
-        self._amender = Amender(directory, settings, self._cursor, side)
+        self._counter = Counter(directory)
+        rooms = self._rooms = Rooms(directory, sync=settings.sync)
+        side = Side(directory, settings, rooms)
+        noticed = self._cursor.insert if self._out_of_turn else None
+        extras = self._extras = ExtrasStore(directory, rooms, sync=settings.sync)
+        self._publisher = Publisher(directory, settings, rooms, noticed, extras)
+        self._settler = Settler(directory, settings, self._cursor, rooms, side, extras)
+        self._claimer = Claimer(directory, settings, self._cursor, rooms, self._settler, side, extras)
+        self._amender = Amender(directory, settings, self._cursor, rooms, side, extras)
 
     def __str__(self) -> str:
         return self.name
@@ -69,6 +80,10 @@ class Native:
     def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
         """Write one message and make it visible."""
         return self._publisher.put(data, delay, priority)
+
+    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
+        """Write one message with what it carries."""
+        return self._publisher.put(data, delay, priority, extras)
 
     def put_many(
         self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
@@ -88,9 +103,17 @@ class Native:
             self._cursor.stale()
         return id
 
+    def link_at(self, data: bytes, path: str, dir_fd: int) -> bool:
+        """Write a body as a link to a path that nobody reads yet; False if it has to be a file."""
+        return self._publisher.link_at(data, path, dir_fd)
+
+    def place_for(self, id: str, delay: float, priority: int | None) -> str:
+        """Return where a message of that id is to be put now, for a transaction that publishes it."""
+        return self._publisher.place_for(id, delay, priority)
+
     def count(self) -> int:
         """Return how many messages are waiting or held."""
-        return sum(1 for _ in self.entries(states.LIVE))
+        return self._counter.count()
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -148,7 +171,9 @@ class Native:
 
     def hold(self, handle: str) -> Claim:
         """Take over a lease that this or another process holds, by its exact name."""
-        return inspect.held(self.directory, handle)
+        held = inspect.held(self.directory, handle)
+        held.extras = self._extras.look(held.id)
+        return held
 
     # --- readers -------------------------------------------------------------------------------------------
 
@@ -184,6 +209,10 @@ class Native:
         """Return the reason kept beside a message."""
         return inspect.failure(self.directory, entry)
 
+    def extras(self, entry: Entry) -> Extras | None:
+        """Return what a message carries."""
+        return self._extras.look(entry.id)
+
     # --- changes of what nobody holds ----------------------------------------------------------------------
 
     def cancel(self, entry: Entry) -> None:
@@ -202,11 +231,27 @@ class Native:
         """Delete a message in whatever state, by its exact name; False if that name is gone."""
         return self._amender.remove(entry)
 
+    # --- pausing -------------------------------------------------------------------------------------------
+
+    def pause(self) -> bool:
+        """Give nothing from now on."""
+        done = pausing.pause(self.directory, sync=self.settings.sync)
+        self._cursor.pause()
+        return done
+
+    def resume(self) -> bool:
+        """Give messages again."""
+        return pausing.resume(self.directory, sync=self.settings.sync)
+
+    def paused(self) -> bool:
+        """Return whether the queue gives nothing now."""
+        return self.directory.find() and pausing.is_paused(self.directory)
+
     # --- making and cleaning -------------------------------------------------------------------------------
 
     def create(self) -> None:
         """Make the directory."""
-        self.directory.make()
+        self._rooms.make_queue()
 
     def purge_lock(self) -> str:
         """Return a path in the queue."""
@@ -216,8 +261,21 @@ class Native:
         """Remove what crashes and time have left behind."""
         from dirqueue.layouts.native import purge
 
-        return purge.purge(self.directory, self.settings, self.bury_unclaimed, progress)
+        purged = purge.purge(self.directory, self.settings, self.bury_unclaimed, progress)
+        return purged + Purged(expired=self._expire()) if self._extras.any() else purged
+
+    def _expire(self) -> int:
+        """End the messages whose time is over; return their number."""
+        now, gone = self.directory.clock.now(), 0
+        for entry in self.entries(UNCLAIMED):
+            extras = self._extras.read(entry.id)
+            if extras is not None and 0 < extras.expires <= now:
+                held = Claim(entry.id, entry.place, 0, entry.until, entry.attempts)
+                held.extras = extras
+                gone += self._settler.expire(held)
+        return gone
 
     def close(self) -> None:
         """Let go of the directory."""
+        self._rooms.close()
         self.directory.close()

@@ -28,10 +28,12 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
 from dirqueue.layouts.native import names
+from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.names import BATCH, DELAYED, DONE, LEASED, MALFORMED, PART, READY, SPARK, Name
 from dirqueue.layouts.native.publish import SLICE_SIZE
+from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.side import set_time
-from dirqueue.layouts.native.supply import Supply
+from dirqueue.layouts.native.supply import Folder, Supply
 from dirqueue.message import Entry
 from dirqueue.settings import Settings
 
@@ -40,6 +42,8 @@ OWNER = "owner"
 NOTES = (OWNER, f"{OWNER}.new")
 #: Renames at once where each one waits for a server.
 REMOTE_THREADS = 16
+#: A lot that is half full leaves a directory of so many messages whole to the next one.
+WORTH_WAITING = 256
 #: A consumer without a note of its owner is one being made, or half given up: it is left alone for so long.
 OWNERLESS_SECONDS = 3600.0
 _CONSUMER = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -114,22 +118,16 @@ class Pins:
             return []
 
     def pin(
-        self,
-        lot: int,
-        waiting: Supply,
-        limit: Limit,
-        *,
-        pieces: int = 1,
-        progress: Callable[[], None] | None = None,
+        self, lot: int, waiting: Supply, limit: Limit, *, progress: Callable[[], None] | None = None
     ) -> int:
-        """Move messages into a lot, of `pieces` parts or more if there are enough, and seal it; return their number."""
+        """Move messages into a lot and seal it; return their number."""
         directory = self.directory
         new = f"{self.base}/{lot}.new"
         try:
             self.give_back(f"{lot}.new")  # CRASH: of an earlier try
             if not fs.make_inner(new, directory.fd):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
-            count = self._fill(new, waiting, limit, pieces, progress or (lambda: None))
+            count = self._fill(new, waiting, limit, progress or (lambda: None))
             if not count:
                 fs.remove_tree(new, directory.fd)
                 return 0
@@ -143,48 +141,64 @@ class Pins:
         except OSError as error:
             raise access_error(directory.path, "pin messages of", error) from error
 
-    def _fill(
-        self,
-        new: str,
-        waiting: Supply,
-        limit: Limit,
-        pieces: int,
-        progress: Callable[[], None],
-    ) -> int:
+    def _fill(self, new: str, waiting: Supply, limit: Limit, progress: Callable[[], None]) -> int:
+        folders = self._takes_folders(limit)
         count = size = 0
-        full = False
-        while not full:
-            chunk: list[tuple[str, str]] = []
-            room = SLICE_SIZE * pieces
-            if limit.messages is not None:
-                room = min(room, limit.messages - count)
-            while len(chunk) < room and not full:
-                found = waiting.take()
-                if found is None:
-                    full = True
+        while limit.messages is None or count < limit.messages:
+            room = SLICE_SIZE if limit.messages is None else limit.messages - count
+            folder = waiting.folder() if folders else None
+            if folder is None:
+                part = _next(waiting, limit, min(room, SLICE_SIZE), size, begun=count > 0, folders=folders)
+                count += self._take(new, part.names)
+                size = part.size
+                if part.last:
                     break
-                more = 0 if limit.size is None else waiting.size(found)
-                if limit.size is not None and size + more > limit.size and (count or chunk):
-                    waiting.give_back(found)
-                    full = True
-                elif more >= 0:
-                    size += more
-                    chunk.append(found)
-            count += self._take(new, chunk, pieces)
+            elif limit.messages is None or len(folder.names) <= room:
+                count += self._take_folder(new, folder, waiting)
+            elif count >= room and len(folder.names) >= WORTH_WAITING:
+                waiting.give_back(folder)  # whole in the next lot, rather than name by name in two
+                break
+            else:
+                waiting.spread(folder)
             progress()
-            full = full or (limit.messages is not None and count >= limit.messages)
         return count
 
-    def _take(self, new: str, chunk: Sequence[tuple[str, str]], pieces: int) -> int:
-        """Move names into parts; return the number that were still there."""
+    def _takes_folders(self, limit: Limit) -> bool:
+        """Return whether a directory may be taken whole.
+
+        NFS: a host that knows the directory by its handle would go on to claim in it after it was taken.
+        RACE: a transaction of a space may be about to hold a name in it.
+        """
+        mount = self.directory.mount
+        apart = (
+            mount.calls_are_slow or mount.replies_can_be_lost or fs.exists(f"../{SPACE}", self.directory.fd)
+        )
+        return limit.size is None and not apart
+
+    def _take_folder(self, new: str, folder: Folder, waiting: Supply) -> int:
+        """Move a directory into the lot and return the number of messages in it; or spread it, and return 0.
+
+        RACE: consumers may claim in it until this rename, and after it their names lead nowhere; so it is counted now.
+        """
+        fd, place = self.directory.fd, folder.prefix[:-1]
+        part = f"{new}/{place.rpartition('/')[2].partition('.')[0]}.{PART}"
+        try:
+            fs.rename(place, part, src_dir_fd=fd, dst_dir_fd=fd)
+        except OSError as error:
+            # There is a part of that name; it is another user's; it was emptied and removed; or the lot is gone.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM, errno.ENOENT):
+                raise
+            waiting.spread(folder)
+            return 0
+        return count_in(self.directory, part)
+
+    def _take(self, new: str, chunk: Sequence[tuple[str, str]]) -> int:
+        """Move names into a part; return the number that were still there."""
         if not chunk:
             return 0
-        fd, each, moves = self.directory.fd, -(-len(chunk) // pieces), []
-        for start in range(0, len(chunk), each):
-            some = chunk[start : start + each]
-            part = f"{new}/{some[0][1].partition('.')[0]}.{PART}"
-            fs.make_inner(part, fd)
-            moves += [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in some]
+        part = f"{new}/{chunk[0][1].partition('.')[0]}.{PART}"
+        fs.make_inner(part, self.directory.fd)
+        moves = [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in chunk]
         if not self.directory.mount.calls_are_slow:
             return sum(self._move(src, dst) for src, dst in moves)
         from concurrent.futures import ThreadPoolExecutor
@@ -217,6 +231,25 @@ class Pins:
 
     def ack(self, lot: int, *, keep: bool = False) -> int:
         """Remove a lot, or keep its messages in done/; return their number. LeaseLost if it was given back."""
+        return self.finish(self._end(lot), keep=keep)
+
+    def ack_through(self, last: int, *, keep: bool = False) -> int:
+        """Acknowledge every lot up to this number that is still there, and finish what a crash left."""
+        return sum(self.finish(name, keep=keep) for name in self.end_through(last))
+
+    def end_through(self, last: int) -> list[str]:
+        """Acknowledge every lot up to this number that is still there; return what there is to finish, in order."""
+        ended = []
+        for name in self.names():
+            match = _LOT.fullmatch(name)
+            if match and match[2] == ".ack":
+                ended.append(name)
+            elif match and not match[2] and int(match[1]) <= last:
+                ended.append(self._end(int(match[1])))
+        return sorted(ended, key=lambda name: int(name.partition(".")[0]))
+
+    def _end(self, lot: int) -> str:
+        """Acknowledge a lot; return what there is to finish."""
         try:
             fs.move(f"{self.base}/{lot}", f"{self.base}/{lot}.ack", self.directory.fd)
         except FileNotFoundError:
@@ -224,18 +257,7 @@ class Pins:
         except OSError as error:
             raise access_error(self.directory.path, "ack messages of", error) from error
         self._sync(self.base)
-        return self.finish(f"{lot}.ack", keep=keep)
-
-    def ack_through(self, last: int, *, keep: bool = False) -> int:
-        """Acknowledge every lot up to this number that is still there, and finish what a crash left."""
-        count = 0
-        for name in self.names():
-            match = _LOT.fullmatch(name)
-            if match and match[2] == ".ack":
-                count += self.finish(name, keep=keep)
-            elif match and not match[2] and int(match[1]) <= last:
-                count += self.ack(int(match[1]), keep=keep)
-        return count
+        return f"{lot}.ack"
 
     def finish(self, name: str, *, keep: bool) -> int:
         """Remove an acknowledged lot, or move its messages to done/; return their number."""
@@ -243,17 +265,20 @@ class Pins:
         if not keep:
             return fs.remove_tree(path, self.directory.fd)
         directory, count = self.directory, 0
-        fs.make_inner(DONE, directory.fd)
+        rooms, kept = Rooms(directory, sync=self.settings.sync), set()
         try:
             leased = int(fs.mtime_of(path, directory.fd) * 1_000_000_000)
             for part, each in _contents(directory, path):
                 place = f"{path}/{part}/{each.text}"
                 set_time(directory, place, leased)
-                fs.move(place, f"{DONE}/{each.id}.{directory.clock.now()}.{each.attempts + 1}", directory.fd)
+                done = names.ended(DONE, each.id, directory.clock.now(), each.attempts + 1)
+                rooms.move(place, done)
+                kept.add(names.folder_of(done)[:-1])
                 count += 1
         except FileNotFoundError:
             return count  # RACE: another process finishes it
-        self._sync(DONE)
+        if self.settings.sync:
+            directory.sync_renames(*kept)
         fs.remove_tree(path, directory.fd)
         return count
 
@@ -304,6 +329,44 @@ class Pins:
         )
 
 
+class _Part(NamedTuple):
+    """Names for one part, the bytes of the lot with them, and whether the lot ends with it."""
+
+    names: list[tuple[str, str]]
+    size: int
+    last: bool
+
+
+def _next(waiting: Supply, limit: Limit, most: int, size: int, *, begun: bool, folders: bool) -> _Part:
+    """Return what comes next, up to a directory that can be taken whole."""
+    chunk: list[tuple[str, str]] = []
+    while len(chunk) < most:
+        if folders and chunk and (folder := waiting.folder()) is not None:
+            waiting.give_back(folder)
+            break
+        found = waiting.take()
+        if found is None:
+            return _Part(chunk, size, last=True)
+        more = 0 if limit.size is None else waiting.size(found)
+        if limit.size is not None and size + more > limit.size and (begun or chunk):
+            waiting.give_back(found)
+            return _Part(chunk, size, last=True)
+        if more >= 0:
+            size += more
+            chunk.append(found)
+    return _Part(chunk, size, last=False)
+
+
+def count_in(directory: Directory, part: str) -> int:
+    """Return the number of messages in a part of a lot."""
+    return sum(names.is_plain(text) or _is_message(text) for text in fs.names_in(part, directory.fd))
+
+
+def _is_message(text: str) -> bool:
+    name = names.parse(text)
+    return name is not None and name.kind in (READY, DELAYED)
+
+
 def _unclaimed(text: str) -> str:
     """Return the name of a message that nobody holds, its deliveries kept."""
     name = names.parse(text)
@@ -316,13 +379,8 @@ def _contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
     """Yield (part, message) of a lot."""
     for part in list(fs.listing(path, directory.fd)):
         if part.is_dir(follow_symlinks=False):
-            for entry in list(fs.listing(f"{path}/{part.name}", directory.fd)):
-                name = names.parse(entry.name)
-                if name is not None and name.kind in (READY, DELAYED):
-                    yield part.name, name
-
-
-# --- seen from outside -------------------------------------------------------------------------------------
+            found = [names.parse(each) for each in fs.names_in(f"{path}/{part.name}", directory.fd)]
+            yield from ((part.name, name) for name in found if name and name.kind in (READY, DELAYED))
 
 
 def consumers(directory: Directory) -> list[str]:
@@ -367,8 +425,20 @@ def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
     return Entry(name.id, LEASED, prefix + name.text, put, until, name.attempts + 1, consumer, priority)
 
 
-def entries(directory: Directory) -> Iterator[Entry]:
-    """Yield the pinned messages: they are leased, their token is the consumer."""
+def pinned(directory: Directory, prefix: str, until: int, consumer: str) -> Iterator[Entry]:
+    """Yield the messages in a part of a lot."""
+    try:
+        for text in fs.names_in(prefix, directory.fd):
+            if names.is_plain(text):
+                yield Entry(text, LEASED, prefix + text, int(text[:TIME_DIGITS]), until, 1, consumer)
+            elif (name := names.parse(text)) is not None and name.kind in (READY, DELAYED):
+                yield leased(name, prefix, until, consumer)
+    except (FileNotFoundError, NotADirectoryError):
+        return  # RACE: it ended meanwhile
+
+
+def folders(directory: Directory) -> Iterator[tuple[str, int, str]]:
+    """Yield the consumer, the end of its claim and the path of every part of its lots; no path if it is hidden."""
     for consumer in consumers(directory):
         base = f"{PINS}/{consumer}"
         try:
@@ -378,12 +448,22 @@ def entries(directory: Directory) -> Iterator[Entry]:
             for lot in lots:
                 if lot.endswith(".ack"):
                     continue
-                for part, name in _contents(directory, f"{base}/{lot}"):
-                    yield leased(name, f"{base}/{lot}/{part}/", until, consumer)
+                for part in list(fs.listing(f"{base}/{lot}", directory.fd)):
+                    if part.is_dir(follow_symlinks=False):
+                        yield consumer, until, f"{base}/{lot}/{part.name}/"
         except (FileNotFoundError, NotADirectoryError):
             continue  # RACE: it ended meanwhile
         except PermissionError:
-            yield Entry("", states.FOREIGN, base, 0)  # another user's
+            yield consumer, 0, ""
+
+
+def entries(directory: Directory) -> Iterator[Entry]:
+    """Yield the pinned messages: they are leased, their token is the consumer."""
+    for consumer, until, prefix in folders(directory):
+        if prefix:
+            yield from pinned(directory, prefix, until, consumer)
+        else:
+            yield Entry("", states.FOREIGN, f"{PINS}/{consumer}", 0)  # another user's
 
 
 def release_stale(directory: Directory, settings: Settings) -> int:

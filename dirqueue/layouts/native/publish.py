@@ -1,6 +1,6 @@
 """Putting: one file, a whole batch, or a file that is moved in.
 
-Layer: layouts.  Touches: ID.new, ID, ID.UNTIL.0, ID.slice/, ID.batch.new/, ID.batch/.
+Layer: layouts.  Touches: ID.new, ID, later/BUCKET/ID.UNTIL.0, ID.slice/, ID.batch.new/, ID.batch/.
 Invariant: a visible name is a complete message; no name is ever overwritten; no listing is needed.
 Crash: leaves ID.new or ID.batch.new, which nobody reads and purge removes; or, by link, ID.new as a second name
 of a published message.
@@ -23,7 +23,12 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.fs import CREATE, FILE_MODE
 from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS, UNIQUE_DIGITS, new_id
 from dirqueue.errors import QueueError, access_error
-from dirqueue.layouts.native.names import BATCH, PART, SLICE, STAGING
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.extras import ExtrasStore
+from dirqueue.layouts.native.links import Linker
+from dirqueue.layouts.native.names import BATCH, LATER, LEASED_ROOM, PART, SLICE, STAGING
+from dirqueue.layouts.native.rooms import Rooms
+from dirqueue.message import Extras
 from dirqueue.settings import Settings
 
 #: Messages in one directory of a deep queue, and the seconds for which producers share one.
@@ -87,32 +92,36 @@ class Publisher:
     """The producing half of the native layout."""
 
     def __init__(
-        self, directory: Directory, settings: Settings, noticed: Callable[[str, str], None] | None = None
+        self,
+        directory: Directory,
+        settings: Settings,
+        rooms: Rooms,
+        noticed: Callable[[str, str], None] | None,
+        extras: ExtrasStore,
     ) -> None:
         self._directory = directory
         self._settings = settings
+        self._rooms = rooms
         #: Called with (directory, id) of every message that can be claimed at once.
         self._noticed = noticed
+        self._extras = extras
         self._durable = settings.sync  # bound once: looked at for every message
-        self._look_in = 0
-        self._deep = False
+        self._linker = Linker(directory) if settings.links else None
+        self._look_in, self._deep = 0, False
         self._slices: dict[int | None, Slice] = {}
         self._latest = ""
 
-    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
+    def put(self, data: bytes, delay: float, priority: int | None, extras: Extras | None = None) -> str:
         """Write one message and make it visible."""
-        directory = self._directory
+        directory, linker = self._directory, self._linker
         if directory.fd < 0:
-            directory.make()
-        sync, start = self._durable, None
+            self._rooms.make_queue()
         for _ in range(TRIES):
-            if directory.mount.replies_can_be_lost:
-                start = Start.now(directory)
             id = new_id()
             if priority is not None:
                 id = f"{priority}{id}"
             # Before anything is written: the clock may be refused.
-            suffix = self._suffix(delay) if delay else ""
+            later = self._later(id, delay) if delay else ""
             self._look_in -= 1
             slice, prefix = self._slices.get(priority), ""
             try:
@@ -121,60 +130,112 @@ class Publisher:
                     prefix = slice.prefix
                 elif self._deep or self._look_in < 0:
                     prefix = self._slice(id, priority)
-                new = f"{prefix}{id}.new"
-                fs.fill(fs.open(new, CREATE, FILE_MODE, dir_fd=directory.fd), new, data, directory.fd, sync)
+                place = later or prefix + id
+                if extras is not None:
+                    self._extras.write(id, extras)
+                if (linker is None or not linker.shows(data, id, place)) and not self._put_file(
+                    f"{prefix}{id}.new", place, data
+                ):
+                    continue
             except FileNotFoundError:
-                self._remake(priority)
+                self._remake(priority, later)
                 continue
             except FileExistsError:
                 continue  # NFS: created, reply lost, asked again; purge will take the leftover
             except OSError as error:
                 raise access_error(directory.path, "put to", error) from error
-            visible = f"{prefix}{id}{suffix}"
-            try:
-                if directory.mount.closes_late:
-                    settle(directory, [(new, len(data))])
-                directory.mount.publish(new, visible, directory.fd)
-            except OSError as error:
-                if not self._shown_anyway(error, new, start):
-                    continue
-            if sync:
-                self._sync(prefix or ".", visible)
+            if self._durable:
+                self._sync(place)
             self._latest = id
             if self._noticed is not None and not delay:
                 self._noticed(prefix, id)
             return id
         raise self._gone()
 
-    def _shown_anyway(self, error: OSError, new: str, start: Start | None) -> bool:
-        """Sort out a failed publish: False if the name is taken or the file went away, else a real error."""
-        if isinstance(error, FileNotFoundError):
+    def link_at(self, data: bytes, path: str, dir_fd: int) -> bool:
+        """Write a body as a link to a path that nobody reads yet; False if it has to be a file."""
+        return self._linker is not None and self._linker.wrote(data, path, dir_fd)
+
+    def place_for(self, id: str, delay: float, priority: int | None) -> str:
+        """Return where a message of that id is to be put: in a bucket, in a slice of a deep queue, or at the top."""
+        if self._directory.fd < 0:
+            self._rooms.make_queue()
+        if delay:
+            return self._later(id, delay)
+        self._look_in -= 1
+        slice = self._slices.get(priority)
+        if slice is not None and slice.left > 0 and id < slice.end:
+            slice.left -= 1
+            return slice.prefix + id
+        return (self._slice(id, priority) if self._deep or self._look_in < 0 else "") + id
+
+    def _put_file(self, new: str, visible: str, data: bytes) -> bool:
+        """Write a file, or a link where replies can be lost, and show it; False if it needs another id."""
+        directory, linker = self._directory, self._linker
+        start = Start.now(directory) if directory.mount.replies_can_be_lost else None
+        link = start is not None and linker is not None and linker.wrote(data, new, directory.fd)
+        if not link:
+            fs.fill(
+                fs.open(new, CREATE, FILE_MODE, dir_fd=directory.fd), new, data, directory.fd, self._durable
+            )
+        try:
+            if directory.mount.closes_late and not link:
+                settle(directory, [(new, len(data))])
+            if visible.startswith(LATER):
+                self._into(new, visible)
+            else:
+                directory.mount.publish(new, visible, directory.fd)
+        except FileNotFoundError:
             # NFS: nobody removes an ID.new this soon. It was published, the reply was lost, and by the time of the
             # second try a consumer had claimed it; to put it again would be to put it twice. Later than that it may
             # have been removed as a leftover, and to put it twice is better than to lose it.
-            return start is not None and start.is_recent(self._directory, self._settings)
-        fs.discard(new, self._directory.fd)
-        if isinstance(error, FileExistsError):
+            return start is not None and start.is_recent(directory, self._settings)
+        except FileExistsError:
+            fs.discard(new, directory.fd)
             return False
-        raise access_error(self._directory.path, "put to", error) from error
+        except OSError:
+            fs.discard(new, directory.fd)
+            raise
+        return True
 
-    def _sync(self, folder: str, visible: str) -> None:
+    def _sync(self, visible: str) -> None:
         """Make the new name durable; if that fails the put failed, and the message goes unless it was taken."""
         try:
-            self._directory.sync(folder)
+            if visible.startswith(LATER):  # as a link it may have found a bucket that nobody has flushed yet
+                self._rooms.make_durable(names.folder_of(visible)[:-1])
+            self._directory.sync(names.folder_of(visible)[:-1] or ".")
         except FileNotFoundError:
             pass  # RACE: consumers took all that was in the slice, this message too, and removed it
         except OSError as error:
             fs.discard(visible, self._directory.fd)
             raise access_error(self._directory.path, "put to", error) from error
 
-    def _suffix(self, delay: float) -> str:
-        return f".{self._directory.clock.now() + micros(delay)}.0" if delay else ""
+    def _later(self, id: str, delay: float) -> str:
+        return names.later(id, self._directory.clock.now() + micros(delay), 0)
 
-    def _remake(self, priority: int | None) -> None:
-        """Somebody removed the directory we were about to write to: an emptied slice, or the whole queue."""
+    def _into(self, src: str, place: str) -> None:
+        """Publish into a bucket; FileNotFoundError if the source is gone.
+
+        RACE: a bucket is removed when it is empty and its minute is over.
+        """
+        bucket, dir_fd = names.folder_of(place)[:-1], self._directory.fd
+        self._rooms.make(bucket)
+        for _ in range(TRIES):
+            try:
+                return self._directory.mount.publish(src, place, dir_fd)
+            except FileNotFoundError:
+                if not fs.exists(src, dir_fd):
+                    raise
+                self._rooms.make(bucket)
+        raise self._gone()
+
+    def _remake(self, priority: int | None, later: str) -> None:
+        """The directory we were about to write to is not there: a bucket, an emptied slice, or the whole queue."""
         if self._slices.pop(priority, None) is None:
             self._directory.remake()
+            self._rooms.make(LEASED_ROOM)
+        if later:
+            self._rooms.make(names.folder_of(later)[:-1])
 
     def _gone(self) -> QueueError:
         path = self._directory.path
@@ -216,7 +277,7 @@ class Publisher:
         first, more = _read_ahead(bodies)
         if len(first) < 2:
             return [self.put(body, delay, priority) for body in first]
-        self._directory.make()
+        self._rooms.make_queue()
         if more:
             every = itertools.chain(first, bodies)
             first = []  # not kept beside what is written
@@ -249,26 +310,32 @@ class Publisher:
         try:
             self._make_staging(staging)
             with Beat(directory, staging, settings.stale * SOON) if waits else contextlib.nullcontext():
-                ids = self._stage(staging, bodies, self._suffix(delay), priority, flush_all=flush_all)
-            self._show(staging, f"{batch}.{BATCH}", start)
+                until = directory.clock.now() + micros(delay) if delay else 0
+                suffix = f".{until}.0" if until else ""
+                ids = self._stage(staging, bodies, suffix, priority, flush_all=flush_all)
+            # A batch waits in the bucket of its messages.
+            place = f"{names.folder_of(names.later(batch, until, 0)) if until else ''}{batch}.{BATCH}"
+            self._show(staging, place, start)
         except BaseException:
             fs.remove_tree(staging, directory.fd)
             raise
         if settings.sync:
             try:
-                directory.sync()
+                if until:
+                    self._rooms.make_durable(names.folder_of(place)[:-1])
+                directory.sync(names.folder_of(place)[:-1] or ".")
             except OSError as error:
-                fs.remove_tree(f"{batch}.{BATCH}", directory.fd)
+                fs.remove_tree(place, directory.fd)
                 raise access_error(directory.path, "put to", error) from error
         self._latest = ids[-1]
         return ids
 
-    def _show(self, staging: str, batch: str, start: Start | None) -> None:
+    def _show(self, staging: str, place: str, start: Start | None) -> None:
         # CRASH: until this rename nothing is visible; after it everything is.
         try:
-            fs.move(staging, batch, self._directory.fd)
+            self._rooms.move(staging, place)
         except FileNotFoundError:
-            # NFS: as in _shown_anyway: shown, reply lost, and consumed whole before the second try.
+            # NFS: as in _put_file: shown, reply lost, and consumed whole before the second try.
             if start is None or not start.is_recent(self._directory, self._settings):
                 raise Vanished from None
         except OSError as error:
@@ -294,11 +361,14 @@ class Publisher:
                 raise access_error(self._directory.path, "put to", error) from error
         raise self._gone()
 
-    def _write(self, name: str, body: bytes, *, sync: bool) -> None:
-        """Write a file in our own staging directory, where no other process creates any."""
+    def _write(self, name: str, body: bytes, *, sync: bool) -> bool:
+        """Write a message in our own staging directory, where no other process writes; return whether it is a link."""
         for _ in range(TRIES):
             try:
-                return fs.create(name, body, self._directory.fd, sync=sync)
+                if self._linker is not None and self._linker.wrote(body, name, self._directory.fd):
+                    return True
+                fs.create(name, body, self._directory.fd, sync=sync)
+                return False
             except FileExistsError:
                 # NFS: made, reply lost, asked again. Left there it would be an empty message of the batch.
                 fs.discard(name, self._directory.fd)
@@ -319,8 +389,7 @@ class Publisher:
                     places.append(f"{staging}/{id}.{PART}")
                     fs.make_inner(places[-1], directory.fd)
                 name = f"{places[-1]}/{id}{suffix}"
-                self._write(name, body, sync=sync)
-                if directory.mount.closes_late:
+                if not self._write(name, body, sync=sync) and directory.mount.closes_late:
                     settle(directory, [(name, len(body))])
             except OSError as error:
                 raise self._unwritten(error) from error
@@ -350,14 +419,18 @@ class Publisher:
         directory = self._directory
         source = os.path.abspath(path)
         self._check_file(source, link=link)
-        directory.make()
+        self._rooms.make_queue()
         for _ in range(TRIES):
             id = new_id() if priority is None else f"{priority}{new_id()}"
             try:
                 # Straight to its visible name: as ID.new it would be purged, and it is somebody's only copy.
-                visible = id + self._suffix(delay)
+                visible = self._later(id, delay) if delay else id
                 if link:
+                    if delay:
+                        self._rooms.make(names.folder_of(visible)[:-1])
                     fs.link(source, visible, dst_dir_fd=directory.fd, follow_symlinks=False)
+                elif delay:
+                    self._into(source, visible)
                 else:
                     directory.mount.publish(source, visible, directory.fd)
             except FileExistsError:
@@ -366,7 +439,7 @@ class Publisher:
                 raise access_error(path, f"put into {directory.path!r} the file", error) from error
             if self._settings.sync:
                 try:
-                    directory.sync()
+                    directory.sync(names.folder_of(visible)[:-1] or ".")
                 except OSError as error:
                     raise access_error(directory.path, "make durable a put to", error) from error
             self._latest = id

@@ -15,23 +15,30 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
-from dirqueue.layouts.native import names, pins, staged
+from dirqueue.layouts.native import conditions, links, names, pins, staged
+from dirqueue.layouts.native.inspect import buckets, entries
 from dirqueue.layouts.native.names import (
     ACKED,
-    CONTAINERS,
+    ATTRIBUTES,
+    BUCKET,
     DEAD,
     DELAYED,
     DONE,
     ERROR,
     ERROR_NEW,
+    HOUR,
+    LATER,
     LEASED,
+    LEASED_ROOM,
     NEW,
+    READY,
     SLICE,
     STAGING,
     TEMPORARY,
     Name,
 )
 from dirqueue.layouts.native.publish import SLICE_SECONDS
+from dirqueue.layouts.native.resolve import Resolver
 from dirqueue.settings import Settings
 
 #: Moves a message that is out of attempts to dead/: (directory, name, now).
@@ -50,7 +57,8 @@ def purge(
     if not directory.clock.plausible:
         return Purged()
     purger = _Purger(directory, settings, bury, progress or (lambda: None))
-    total = purger.folder("") + purger.spark()
+    total = purger.folder("") + purger.folder(f"{LEASED_ROOM}/") + purger.later() + purger.spark()
+    total += purger.attributes()
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
     directory.keep_ballast()
     return total
@@ -62,7 +70,7 @@ def leftovers(directory: Directory, settings: Settings, bury: Bury, prefix: str,
     for name in found:
         if name.kind == STAGING:
             purger.inner(prefix + name.text, name)
-        else:
+        elif links.is_message(prefix + name.text, directory.fd):
             purger.file(prefix, name)
 
 
@@ -73,6 +81,7 @@ class _Purger:
         self._directory = directory
         self._settings = settings
         self._bury = bury
+        self._resolver = Resolver(directory, settings)
         self._fd = directory.fd
         self._progress = progress
         self._now = directory.clock.now()
@@ -84,29 +93,47 @@ class _Purger:
         notes: dict[str, str] = {}
         tried: set[str] = set()
         inner: list[Name] = []
-        seen = [None if _plain(found) else found for found in fs.listing(prefix or ".", self._fd)]
+        conditional: list[conditions.Condition] = []
+        try:
+            seen = [None if _plain(found) else found for found in fs.listing(prefix or ".", self._fd)]
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            if not prefix:
+                raise
+            return total  # RACE: it was emptied and removed; or it is another user's
         for found in filter(None, seen):
             self._progress()
-            name = names.parse(found.name)
+            folder = found.is_dir(follow_symlinks=False)
+            name = names.parse_directory(found.name) if folder else names.parse(found.name)
             if name is None:
+                if links.is_body(found, prefix, self._fd):
+                    conditional += conditions.among([found.name])
                 if not prefix and TEMPORARY.fullmatch(found.name) and self._old(found.name):
                     total += Purged(other=fs.discard(found.name, self._fd))
-            elif found.is_dir(follow_symlinks=False):
-                if name.kind in CONTAINERS or name.kind == STAGING:
-                    inner.append(name)
-            elif found.is_file(follow_symlinks=False):
+            elif folder:
+                inner.append(name)
+            elif links.fits(found, name, prefix, self._fd):
                 if name.attempts and name.kind != ACKED:
                     tried.add(name.id)
                 if name.kind == ERROR:
                     notes[name.id] = prefix + name.text
                 else:
                     total += self.file(prefix, name)
-        total += self._orphans(notes, tried)
+        self._resolver.resolve(prefix, conditional, self._now)
+        orphans = self._orphans(notes, tried | {each.base.id for each in conditional})
+        total += orphans
         bare = len(seen) == total.new + total.other
         for name in inner:
             total += self.inner(prefix + name.text, name)
         if prefix and bare:
             total += self._empty(prefix[:-1])
+        return total
+
+    def later(self) -> Purged:
+        """Clean the buckets whose minute has begun: what waits in the others cannot be stale."""
+        total = Purged()
+        for bucket in buckets(self._directory, LATER):
+            if bucket <= self._now:
+                total += self.folder(f"{LATER}/{bucket}/")
         return total
 
     def file(self, prefix: str, name: Name) -> Purged:
@@ -128,10 +155,7 @@ class _Purger:
     def inner(self, path: str, name: Name) -> Purged:
         """Clean a directory of messages; remove a staging directory that is stale."""
         if name.kind != STAGING:
-            try:
-                return self.folder(path + "/")
-            except (FileNotFoundError, NotADirectoryError, PermissionError):
-                return Purged()  # RACE: it was emptied and removed; or it is another user's
+            return self.folder(path + "/")
         return Purged(new=staged.remove_staging(self._directory, self._settings, path))
 
     def spark(self) -> Purged:
@@ -143,16 +167,20 @@ class _Purger:
         )
 
     def _empty(self, path: str) -> Purged:
-        id, _, kind = path.rpartition("/")[2].partition(".")
-        if kind == SLICE and self._now < names.micros_of(id) + micros(2 * SLICE_SECONDS):
+        """Remove an empty directory, and the one above it if that is empty then; rooms stay."""
+        above, _, text = path.rpartition("/")
+        name = names.parse_directory(text)
+        if name is None:
             return Purged()
+        if name.kind == SLICE and self._now < names.micros_of(name.id) + micros(2 * SLICE_SECONDS):
+            return Purged()
+        if name.kind == BUCKET and self._now < name.until + HOUR:
+            return Purged()  # others are about to move something into it
         try:
             removed = fs.remove_directory(path, self._fd)
         except PermissionError:
             return Purged()  # another user's
-        if removed and "/" in path:
-            return Purged(directories=1) + self._empty(path.rpartition("/")[0])
-        return Purged(directories=removed)
+        return Purged(directories=removed) + (self._empty(above) if removed and above else Purged())
 
     def _orphans(self, notes: dict[str, str], tried: set[str]) -> Purged:
         gone = sum(
@@ -160,30 +188,61 @@ class _Purger:
         )
         return Purged(other=gone)
 
-    def ended(self, state: str, keep: float) -> Purged:
+    def attributes(self) -> Purged:
+        """Remove what messages carried that are gone."""
+        stale: dict[str, str] = {}
+        found = [f"{ATTRIBUTES}/{bucket}" for bucket in buckets(self._directory, ATTRIBUTES)]
+        for folder in found:
+            for text in fs.names_in(folder, self._fd):
+                name = names.parse(text.removesuffix(f".{NEW}"))
+                if name is not None and name.kind == READY and self._aged(name.id):
+                    stale[f"{folder}/{text}"] = name.id
+        if stale:
+            # RACE: a listing may miss a name that is being renamed: "gone" takes two looks.
+            there = {entry.id for _ in range(2) for entry in entries(self._directory, frozenset())}
+            stale = {place: id for place, id in stale.items() if id not in there or place.endswith(NEW)}
+        total = Purged(other=sum(fs.discard(place, self._fd) for place in stale if self._old(place)))
+        for folder in found:
+            total += self._empty(folder)
+        return total
+
+    def ended(self, room: str, keep: float) -> Purged:
         """Remove what ended longer ago than it is to be kept, and notes without a message."""
+        oldest = self._now - micros(keep)
+        gone = 0
+        total = Purged()
+        for bucket in (None, *buckets(self._directory, room)):
+            prefix = f"{room}/" if bucket is None else f"{room}/{bucket}/"
+            went, others = self._kept(prefix, oldest if keep else 0)
+            gone += went
+            total += others
+            if bucket is not None:
+                total += self._empty(prefix[:-1])
+        return total + (Purged(done=gone) if room == DONE else Purged(dead=gone))
+
+    def _kept(self, prefix: str, oldest: int) -> tuple[int, Purged]:
+        """Remove from one directory what ended before that time; return how many messages, and what else went."""
         gone = 0
         notes: dict[str, str] = {}
         kept: set[str] = set()
-        oldest = self._now - micros(keep)
         try:
-            for found in list(fs.listing(state, self._fd)):
-                self._progress()
-                name = names.parse(found.name)
-                if name is None or not found.is_file(follow_symlinks=False):
-                    continue
-                path = f"{state}/{name.text}"
-                if name.kind == ERROR:
-                    notes[name.id] = path
-                elif name.kind == ERROR_NEW:
-                    self.file(f"{state}/", name)
-                elif keep and name.kind == DELAYED and name.until < oldest:
-                    gone += fs.discard(path, self._fd)
-                else:
-                    kept.add(name.id)
-        except (FileNotFoundError, PermissionError):
-            return Purged()
-        return self._orphans(notes, kept) + (Purged(done=gone) if state == DONE else Purged(dead=gone))
+            found = list(fs.listing(prefix, self._fd))
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return 0, Purged()
+        for each in found:
+            self._progress()
+            name = names.parse(each.name)
+            if name is None or not links.fits(each, name, prefix, self._fd):
+                continue
+            if name.kind == ERROR:
+                notes[name.id] = prefix + name.text
+            elif name.kind == ERROR_NEW:
+                self.file(prefix, name)
+            elif name.kind == DELAYED and name.until < oldest:
+                gone += fs.discard(prefix + name.text, self._fd)
+            else:
+                kept.add(name.id)
+        return gone, self._orphans(notes, kept)
 
     def _facts(self, path: str) -> os.stat_result | None:
         try:
@@ -203,4 +262,8 @@ class _Purger:
 def _plain(found: os.DirEntry[str]) -> bool:
     """Whether it is a message that waits: nothing to purge, and most of what there is."""
     name = found.name
-    return len(name) == ID_DIGITS and name[0].isdigit() and found.is_file(follow_symlinks=False)
+    return (
+        len(name) == ID_DIGITS
+        and name[0].isdigit()
+        and (found.is_file(follow_symlinks=False) or found.is_symlink())
+    )

@@ -13,22 +13,40 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
-from dirqueue.errors import QueueError, access_error
+from dirqueue.errors import LeaseLost, QueueError, access_error
 from dirqueue.layouts.base import Claim, lost
+from dirqueue.layouts.native import names
 from dirqueue.layouts.native.cursor import Cursor
+from dirqueue.layouts.native.extras import ExtrasStore
+from dirqueue.layouts.native.names import LEASED_PREFIX, LEASED_ROOM
+from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.side import Side, note_of
 from dirqueue.settings import Settings
+
+#: The reason in dead/ of a message whose time was over.
+EXPIRED = "expired"
 
 
 class Settler:
     """The ends of leases."""
 
-    def __init__(self, directory: Directory, settings: Settings, cursor: Cursor, side: Side) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        settings: Settings,
+        cursor: Cursor,
+        rooms: Rooms,
+        side: Side,
+        extras: ExtrasStore,
+    ) -> None:
         self.directory = directory
+        self._extras = extras
         self._cursor = cursor
+        self._rooms = rooms
         self._side = side
         # Bound once: these are looked at for every message.
         self._keep_done, self._sync = settings.keep_done, settings.sync
+        self._keep_expired = settings.keep_expired
 
     def ack(self, held: Claim) -> None:
         """The work is done: remove the exact name we hold."""
@@ -45,34 +63,54 @@ class Settler:
                 fs.discard(gone, directory.fd)
             else:
                 fs.unlink(held.place, dir_fd=directory.fd)
+        except QueueError:
+            raise
         except OSError as error:
             raise self._lost(error, held, "ack") from error
         if held.attempts > 1:
             fs.discard(note_of(held.place, held.id), directory.fd)
-        if self._sync:
-            try:
-                self.directory.sync(held.place.rpartition("/")[0] or ".")
-            except FileNotFoundError:
-                pass  # the emptied directory is gone with its names, and whoever removed it synced nothing we need
-            except OSError as error:
-                raise access_error(self.directory.path, "make durable an ack in", error) from error
+        if held.extras is not None and not self._keep_done:
+            self._extras.discard(held.id)
+        if self._sync and not self._keep_done:
+            self._make_durable(names.folder_of(held.place))
+
+    def _make_durable(self, folder: str) -> None:
+        """Make an ack durable.
+
+        CRASH: where a flush of one directory does not carry along what was renamed into it before, the message could be
+        back under the name that it was claimed by.
+        """
+        directory = self.directory
+        try:
+            if directory.mount.renames_are_flushed_apart and directory.mount.syncfs:
+                fs.syncfs(directory.fd)
+            elif folder == LEASED_PREFIX:
+                self._rooms.sync_leased()
+            else:  # of the earlier format
+                directory.sync(folder[:-1] or ".")
+        except FileNotFoundError:
+            pass  # the emptied directory is gone with its names, and whoever removed it synced nothing we need
+        except OSError as error:
+            raise access_error(directory.path, "make durable an ack in", error) from error
 
     def renew(self, held: Claim, seconds: float) -> None:
         """Hold on for so many seconds from now, under a new name."""
         until = max(self.directory.clock.now() + micros(seconds), held.ends + 1)
-        prefix = held.place[: held.place.rfind("/") + 1]
-        place = f"{prefix}{held.id}.{until}.{held.attempts}.{new_token()}"
-        self._end(held, place, "renew")
+        place = f"{LEASED_ROOM}/{held.id}.{until}.{held.attempts}.{new_token()}"
+        try:
+            self._rooms.move(held.place, place)
+        except OSError as error:
+            raise self._lost(error, held, "renew") from error
         held.place, held.ends = place, until
 
     def retry(self, held: Claim, delay: float, error: str | None) -> None:
         """It failed: claimable again after the delay, this delivery counted."""
-        # Whoever lost the lease must not touch the note beside it; the rename below says so.
-        if error is not None and self._is_there(held):
-            self._side.write_note(note_of(held.place, held.id), error, held.leased)
+        # Whoever lost the lease must not write a note; the rename says that it is lost.
+        reason = error if self._is_there(held) else None
         until = self.directory.clock.now() + micros(delay)
-        prefix = held.place[: held.place.rfind("/") + 1]
-        self._end(held, f"{prefix}{held.id}.{until}.{held.attempts}", "retry")
+        place = self._give_back(held, names.later(held.id, until, held.attempts), "retry", reason)
+        if not delay:
+            self._cursor.returned(place)
 
     def _is_there(self, held: Claim) -> bool:
         try:
@@ -82,12 +120,11 @@ class Settler:
 
     def release(self, held: Claim) -> None:
         """Give it back at once, this delivery not counted."""
-        prefix = held.place[: held.place.rfind("/") + 1]
         counted = held.attempts - 1
         # NFS: the proof of a lost reply is a name that nobody else can make, and others can make ID.
         plain = not counted and not self.directory.mount.replies_can_be_lost
-        name = held.id if plain else f"{held.id}.{self.directory.clock.now()}.{counted}"
-        self._end(held, prefix + name, "release")
+        place = held.id if plain else names.later(held.id, self.directory.clock.now(), counted)
+        self._cursor.returned(self._give_back(held, place, "release", None))
 
     def bury(self, held: Claim, reason: str) -> None:
         """Move it to dead/ with the reason."""
@@ -96,21 +133,42 @@ class Settler:
         except QueueError:
             raise
         except OSError as error:
-            if not self._given_back(error, held, "reject"):
+            if not self._given_back(error, held):
                 raise self._lost(error, held, "reject") from error
 
-    def _end(self, held: Claim, place: str, doing: str) -> None:
-        """Rename the exact name we hold."""
+    def expire(self, held: Claim) -> bool:
+        """Its time is over: to dead/, or away. Return False if another client was faster."""
         try:
-            self.directory.move(held.place, place)
-        except OSError as error:
-            if not self._given_back(error, held, doing):
-                raise self._lost(error, held, doing) from error
-        self._cursor.stale()
+            if self._keep_expired:
+                self.bury(held, EXPIRED)
+            else:
+                self.ack(held)
+        except LeaseLost:
+            return False
+        return True
 
-    def _given_back(self, error: OSError, held: Claim, doing: str) -> bool:
+    def _give_back(self, held: Claim, place: str, doing: str, reason: str | None) -> str:
+        """Move the exact name we hold to where others can claim it; return where it is."""
+        try:
+            try:
+                self._side.move(held, place, reason)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                # No space for a bucket: it waits where it is.
+                name = place.rpartition("/")[2]
+                if name == held.id:
+                    name = f"{name}.{self.directory.clock.now()}.{held.attempts - 1}"
+                place = f"{LEASED_ROOM}/{name}"
+                self._side.move(held, place, reason)
+        except OSError as error:
+            if not self._given_back(error, held):
+                raise self._lost(error, held, doing) from error
+        return place
+
+    def _given_back(self, error: OSError, held: Claim) -> bool:
         """NFS: a lost reply, and the next consumer was quick. Nobody else can have taken a lease that is live."""
-        gone = error.errno == errno.ENOENT and self.directory.mount.replies_can_be_lost and doing != "renew"
+        gone = error.errno == errno.ENOENT and self.directory.mount.replies_can_be_lost
         return gone and self.directory.clock.now() < held.ends
 
     def _lost(self, error: OSError, held: Claim, doing: str) -> Exception:

@@ -1,8 +1,7 @@
 """What lies beside and after messages: notes of failures, dead/ and done/.
 
-Layer: layouts.  Touches: ID.error beside a message, dead/, done/.
-Invariant: a message goes to where ended ones are kept by one rename of its exact name; a note may be lost, never the
-message.
+Layer: layouts.  Touches: ID.error beside a message; the exact names that go to another room.
+Invariant: a message goes to its next room by one rename of its exact name; a note may be lost, never the message.
 """
 
 from __future__ import annotations
@@ -13,105 +12,106 @@ import os
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
+from dirqueue.failure import trace_of
 from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import DEAD, DONE
+from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.message import Failure, instant
 from dirqueue.settings import Settings
+
+ROOMS = tuple(f"{room}/" for room in sorted(names.ROOMS))
 
 
 class Side:
     """Notes, and the messages that ended."""
 
-    def __init__(self, directory: Directory, settings: Settings) -> None:
+    def __init__(self, directory: Directory, settings: Settings, rooms: Rooms) -> None:
         self._directory = directory
-        self._settings = settings
-        self._made: set[str] = set()
+        self._rooms = rooms
+        self._sync = settings.sync
 
     def to_done(self, held: Claim) -> None:
         """Keep an acknowledged message."""
-        self._make_room(DONE)
+        place = names.ended(DONE, held.id, self._directory.clock.now(), held.attempts)
         # The time of the claim is kept as the file's own time; after a crash here the lease is still ours.
         set_time(self._directory, held.place, held.leased * 1000)
-        self._into(DONE, held, self._directory.clock.now())
-        if self._settings.sync:
-            self._directory.sync(DONE)
+        self._rooms.move(held.place, place)
+        self.sync_both(held.place, place)
 
     def to_dead(self, held: Claim, reason: str | None, now: int) -> None:
         """Keep a message that failed for good; without a reason its last note goes along."""
         if not fs.exists(held.place, self._directory.fd):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), held.place)
-        self._make_room(DEAD)
-        note = f"{DEAD}/{held.id}.{names.ERROR}"
+        place = names.ended(DEAD, held.id, now, held.attempts)
+        self.move(held, place, reason)
+        self.sync_both(held.place, place)
+
+    def move(self, held: Claim, place: str, reason: str | None) -> None:
+        """Move the exact name to another room, and its note with it; a reason becomes the new note.
+
+        CRASH: between the two a note is alone, and purge removes it when it is old.
+        """
+        old, new = note_of(held.place, held.id), note_of(place, held.id)
         if reason is not None:
-            self.write_note(note, reason, held.leased)
-        else:
-            self.carry_note(note_of(held.place, held.id), note)
-        self._into(DEAD, held, now)
-        fs.discard(note_of(held.place, held.id), self._directory.fd)
-        self.sync_both(held.place, DEAD)
-
-    def _into(self, folder: str, held: Claim, now: int) -> None:
-        """Move the exact name we hold to where ended messages are kept."""
-        target = f"{folder}/{held.id}.{now}.{held.attempts}"
+            self._write(new, reason, held.leased)
         try:
-            self._directory.move(held.place, target)
-        except FileNotFoundError:
-            # RACE: the directory may be missing instead of the message, if another process removed it.
-            if fs.exists(folder, self._directory.fd) or not fs.exists(held.place, self._directory.fd):
-                raise
-            self._made.discard(folder)
-            self._make(folder)
-            self._directory.move(held.place, target)
+            self._rooms.move(held.place, place)
+        except OSError:
+            if reason is not None and old != new:
+                fs.discard(new, self._directory.fd)
+            raise
+        # A first delivery has no note yet; what nobody holds (`leased` is 0) has one from its first failure on.
+        if reason is None and held.attempts > bool(held.leased):
+            self.carry_note(old, new)
+        elif held.attempts > 1 and old != new:
+            fs.discard(old, self._directory.fd)
 
-    def _make_room(self, folder: str) -> None:
-        """Make dead/ or done/; a full disk costs the ballast."""
-        try:
-            self._make(folder)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._directory.drop_ballast():
-                raise
-            self._make(folder)
-
-    def _make(self, folder: str) -> None:
-        if folder not in self._made:
-            fs.make_inner(folder, self._directory.fd)
-            if self._settings.sync:
-                self._directory.sync()  # whoever made it may not have come to this yet
-            self._made.add(folder)
-
-    def sync_both(self, place: str, folder: str) -> None:
+    def sync_both(self, old: str, new: str) -> None:
         """Make durable that a message left one directory for another."""
-        if self._settings.sync:
+        if self._sync:
             try:
-                self._directory.sync(folder)
-                self._directory.sync(place.rpartition("/")[0] or ".")
+                if new.startswith(ROOMS):
+                    self._rooms.make_durable(names.folder_of(new)[:-1])
+                folders = dict.fromkeys((names.folder_of(new), names.folder_of(old)))
+                self._directory.sync_renames(*(folder[:-1] or "." for folder in folders))
             except FileNotFoundError:
                 pass  # the directory it left was empty and is gone
             except OSError as error:
                 raise access_error(self._directory.path, "make durable a change in", error) from error
 
-    def write_note(self, note: str, error: str, leased: int) -> None:
+    def _write(self, note: str, error: str, leased: int) -> None:
         """Keep why it failed. A full disk must not keep a message from being given back, so this may fail."""
-        import json
-
-        record = {"error": error, "at": self._directory.clock.now(), "leased_at": leased or None}
+        text = note_text(error, self._directory.clock.now(), leased)
         try:
-            fs.replace_file(note, json.dumps(record).encode(), self._directory.fd, sync=False)
+            self._rooms.make(names.folder_of(note)[:-1], flush=False)
+            fs.replace_file(note, text, self._directory.fd, sync=False)
         except OSError:
             fs.discard(note + ".new", self._directory.fd)
 
     def carry_note(self, old: str, new: str) -> None:
         """Take why it failed along. The message matters more, so this may fail."""
-        try:
-            fs.rename_in(old, new, self._directory.fd)
-        except OSError:
-            pass
+        if old != new:
+            try:
+                fs.rename_in(old, new, self._directory.fd)
+            except OSError:
+                pass
 
 
 def note_of(place: str, id: str) -> str:
     """Return where the note of a message lies."""
-    return f"{place[: place.rfind('/') + 1]}{id}.{names.ERROR}"
+    return f"{names.folder_of(place)}{id}.{names.ERROR}"
+
+
+def note_text(error: str, at: int, leased: int) -> bytes:
+    """Return what a note says: why and when a delivery failed, and when it was claimed, in microseconds."""
+    import json
+
+    record = {"error": error, "at": at, "leased_at": leased or None}
+    trace = trace_of(error)
+    if trace is not None:
+        record["trace"] = trace
+    return json.dumps(record).encode()
 
 
 def read_note(directory: Directory, note: str) -> Failure | None:
@@ -121,9 +121,12 @@ def read_note(directory: Directory, note: str) -> Failure | None:
     try:
         directory.need()
         record = json.loads(fs.read_file(note, directory.fd))
-        leased = record.get("leased_at")
+        leased, trace = record.get("leased_at"), record.get("trace")
         return Failure(
-            str(record["error"]), instant(int(record["at"])), instant(int(leased)) if leased else None
+            str(record["error"]),
+            instant(int(record["at"])),
+            instant(int(leased)) if leased else None,
+            str(trace) if trace else None,
         )
     except (OSError, *names.MALFORMED):
         return None

@@ -51,8 +51,11 @@ class Vsqs(Peer):
         "batch": "messages of VSQS become visible one by one: put_many puts one after the other",
         "dead": f"there is no place for dead messages: {_NO_PLACE}",
         "done": f"there is no place for done messages: {_NO_PLACE}",
+        "apart": f"there are neither dead nor done messages: {_NO_PLACE}",
         "fencing": "a lease is known by the time it ends, and programs of VSQS delete by id, whoever holds it",
         "link": "vsqs 0.3 takes a message for its own and nobody else's file",
+        "attributes": f"there is no place for them: {_NO_PLACE}",
+        "pause": f"there is no place to say so, and its programs would go on: {_NO_PLACE}",
         "change": "a message of VSQS keeps its id for life, and the id is all there is to change",
     }
 
@@ -61,6 +64,8 @@ class Vsqs(Peer):
         self._margin = micros(settings.margin)
         self._cursor = Cursor(directory, settings.order, self._margin)
         self._last = 0
+        #: Whether the last id was in use so soon after its time that nobody else can have had it.
+        self._young = True
 
     def create(self) -> None:
         """Make the directory."""
@@ -123,13 +128,16 @@ class Vsqs(Peer):
         return str(now)
 
     def _unused(self, id: str) -> bool:
-        """Return whether no message in flight has the id: T and T.X of two messages would overwrite each other."""
-        if (
-            len(id) == 16
-            and not self.directory.mount.attributes_are_cached
-            and time.time_ns() // 1000 - int(id) <= SURE_MICROS
-        ):
-            return True
+        """Return whether no message in flight has the id: T and T.X of two messages would overwrite each other.
+
+        COST: only a listing tells that of an old id. Where ids are young as a rule, an old one is given up instead:
+        without this, a put to 10,000 messages on tmpfs takes 45 us on average, with it 18.
+        """
+        if len(id) == 16 and not self.directory.mount.attributes_are_cached:
+            usual = self._young
+            self._young = time.time_ns() // 1000 - int(id) <= SURE_MICROS
+            if self._young or usual:
+                return self._young
         return not any(
             name.id == id and name.until >= 0
             for name in map(parse, fs.names_in(".", self.directory.fd))

@@ -158,3 +158,12 @@ def test_what_is_left_of_a_removed_element_is_left_to_purge(normal):
     with failing("open", errno.ENOENT), failing("rmdir", errno.ENOTEMPTY, times=4):
         os.mkdir(os.path.join(normal.path, left))
         assert store.discard(left)
+
+
+def test_cancel_whose_lock_stays_removes_the_element(simple):
+    """A lock without an element is left to purge."""
+    (message,) = simple.peek()
+    with failing("unlink", errno.EIO, when=of(".lck")):
+        message.cancel()
+    assert tree(simple)[1:] == [f"{message.id}.lck"]
+    assert len(simple) == 0

@@ -193,7 +193,7 @@ def test_elements_get_the_mode_that_was_asked_for(tmp_path):
             assert os.stat(directory.path).st_mode & 0o777 == 0o700
             assert os.stat(path).st_mode & 0o077 == 0
             if cls is NormalStore:
-                assert store.take(name)
+                assert store.lock(name)
                 assert os.stat(os.path.join(path, "locked")).st_mode & 0o777 == 0o700
                 assert store.renew(name, "other") is None
     finally:

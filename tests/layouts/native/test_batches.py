@@ -46,7 +46,7 @@ def test_only_the_parts_that_are_named_become_visible(queue_dir):
     assert not [name for name in files(queue_dir) if "batch" in name]
 
 
-def test_a_writer_that_goes_on_after_the_commit_reaches_nobody(queue_dir):
+def test_writer_that_goes_on_after_the_commit_reaches_nobody(queue_dir):
     """A late attempt fails or writes where nobody looks; the queue holds the batch alone."""
     queue, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
@@ -59,7 +59,7 @@ def test_a_writer_that_goes_on_after_the_commit_reaches_nobody(queue_dir):
     assert drain(queue) == [b"won"]
 
 
-def test_an_identity_is_written_once(queue_dir):
+def test_identity_is_written_once(queue_dir):
     """The same version again, or an older one, changes nothing and leaves nothing."""
     queue, directory, settings = opened(queue_dir)
     for version, expected in ((3, True), (3, False), (2, False), (4, True)):
@@ -74,7 +74,7 @@ def test_an_identity_is_written_once(queue_dir):
     assert staged.commit(directory, settings, staging, [], Identity("another app/with: odd name", 4))
 
 
-def test_an_identity_without_messages_is_remembered_too(queue_dir):
+def test_identity_without_messages_is_remembered_too(queue_dir):
     """An empty version counts as written."""
     queue, directory, settings = opened(queue_dir)
     assert staged.commit(directory, settings, staged.begin(directory), [], Identity("app", 1))
@@ -124,7 +124,7 @@ def test_messages_of_several_priorities_go_to_parts_of_their_own(queue_dir):
     assert drain(queue)[:1] == [b"two"]
 
 
-def test_a_batch_may_be_delayed_message_by_message(queue_dir):
+def test_batch_may_be_delayed_message_by_message(queue_dir):
     """Each message has its own delay."""
     queue, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
@@ -134,7 +134,7 @@ def test_a_batch_may_be_delayed_message_by_message(queue_dir):
     assert drain(queue) == [b"now"]
 
 
-def test_a_large_batch_is_cut_into_directories_of_bounded_size(queue_dir):
+def test_large_batch_is_cut_into_directories_of_bounded_size(queue_dir):
     """No directory of a batch holds more than a slice does."""
     queue, directory, settings = opened(queue_dir, sync=False)
     staging = staged.begin(directory)
@@ -144,7 +144,7 @@ def test_a_large_batch_is_cut_into_directories_of_bounded_size(queue_dir):
     assert len(queue) == 10_000
 
 
-def test_an_attempt_that_gives_up_leaves_nothing(queue_dir):
+def test_attempt_that_gives_up_leaves_nothing(queue_dir):
     """discard() removes what was written, and nothing else; the place for it goes with the job."""
     _, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
@@ -158,7 +158,7 @@ def test_an_attempt_that_gives_up_leaves_nothing(queue_dir):
 
 
 @pytest.mark.parametrize("open_part", [False, True], ids=["that begins late", "with a part open"])
-def test_a_writer_of_a_job_that_was_aborted_brings_nothing_back(queue_dir, open_part):
+def test_writer_of_a_job_that_was_aborted_brings_nothing_back(queue_dir, open_part):
     """It finds the place gone and says so, whether it had begun or not."""
     _, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
@@ -213,7 +213,7 @@ def test_what_cannot_be_removed_is_left_to_purge(queue_dir, monkeypatch):
     until(lambda: queue.purge() and not [n for n in files(queue_dir) if "batch.new" in n], "the rest gone")
 
 
-def test_an_abort_never_undoes_a_commit(queue_dir):
+def test_abort_never_undoes_a_commit(queue_dir):
     """Spark calls abort after a commit that raised: what is visible stays."""
     queue, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
@@ -223,7 +223,7 @@ def test_an_abort_never_undoes_a_commit(queue_dir):
     assert drain(queue) == [b"x"]
 
 
-def test_a_purged_staging_is_an_error_and_not_a_smaller_batch(queue_dir):
+def test_purged_staging_is_an_error_and_not_a_smaller_batch(queue_dir):
     """A commit that finds a part missing shows nothing and says so."""
     queue, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
@@ -245,7 +245,7 @@ def test_what_cannot_be_an_identity_is_refused(queue_dir, app, version):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
 @pytest.mark.parametrize("identity", [None, Identity("app", 7)])
-def test_a_committer_may_die_anywhere(tmp_path, identity):
+def test_committer_may_die_anywhere(tmp_path, identity):
     """Dead at any call: all of the batch is visible or nothing; written again, it is there exactly once."""
     for at in every_death(lambda at: story(tmp_path / str(at), identity)):
         path = tmp_path / str(at)

@@ -41,7 +41,7 @@ class Life:
 
     def pinned(self, *, keep=False):
         self.mine.register(600.0, keep=keep)
-        assert self.mine.pin(1, claimable(self.directory, self.queue.settings), Limit(2), pieces=2) == 2
+        assert self.mine.pin(1, claimable(self.directory, self.queue.settings), Limit(2)) == 2
 
     def staged(self):
         staging = staged.begin(self.directory)
@@ -87,7 +87,7 @@ def pin(life):
     """Two of four are taken."""
     life.mine.register(600.0)
     supply = claimable(life.directory, life.queue.settings)
-    return lambda: life.mine.pin(1, supply, Limit(2), pieces=2)
+    return lambda: life.mine.pin(1, supply, Limit(2))
 
 
 def ack(life):
@@ -147,7 +147,7 @@ def never_comes(life, _):
 @pytest.mark.parametrize("sync", [False, True], ids=["fast", "sync"])
 @pytest.mark.parametrize("after", [comes_again, never_comes])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_death_at_any_call_loses_and_doubles_nothing(tmp_path, operation, after, sync):
+def test_death_at_any_call_loses_and_doubles_nothing(tmp_path, operation, after, sync):
     """For n = 0, 1, 2 ... until it gets through: n calls, dead, look, tidy up, look again."""
     for calls in range(500):
         life = Life(tmp_path / str(calls), sync=sync)

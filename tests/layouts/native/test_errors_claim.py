@@ -7,7 +7,7 @@ import time
 
 import pytest
 from support.failing import FULL, HARD, before, failing, names, nothing_left_open
-from support.kit import LONG, drain, replaced
+from support.kit import LONG, drain, files, replaced
 from support.native import held_names, remote, steal
 
 from dirqueue import (
@@ -20,7 +20,7 @@ from dirqueue.disk.ballast import NAME as BALLAST
 from dirqueue.layouts.native import claim
 
 
-def test_a_claim_that_always_comes_too_late_gives_up(queue):
+def test_claim_that_always_comes_too_late_gives_up(queue):
     """Every name that is seen is taken by somebody else: nothing for us, and no endless loop."""
     with failing("rename", errno.ENOENT, times=100_000) as fault, pytest.raises(Empty):
         queue.get(timeout=0)
@@ -29,7 +29,7 @@ def test_a_claim_that_always_comes_too_late_gives_up(queue):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ESTALE]))
-def test_a_claim_that_comes_too_late_tries_the_next(queue, code):
+def test_claim_that_comes_too_late_tries_the_next(queue, code):
     """Both errnos say that somebody was faster."""
     queue.put(b"two")
     with failing("rename", code):
@@ -49,7 +49,7 @@ def test_a_claim_whose_reply_was_lost_is_ours(queue, code):
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_claim_that_fails_says_so(queue, code):
+def test_claim_that_fails_says_so(queue, code):
     """The message stays where it is."""
     with failing("rename", code), pytest.raises(QueueAccess) as caught:
         queue.get(timeout=0)
@@ -58,7 +58,7 @@ def test_a_claim_that_fails_says_so(queue, code):
 
 
 @pytest.mark.parametrize("code", names(FULL))
-def test_a_claim_on_a_full_disk_costs_the_ballast(queue, code):
+def test_claim_on_a_full_disk_costs_the_ballast(queue, code):
     """Given up, and tried again; without one the disk is full, and that is said."""
     ballast = os.path.join(queue.path, BALLAST)
     with open(ballast, "wb") as file:
@@ -74,7 +74,7 @@ def test_a_claim_on_a_full_disk_costs_the_ballast(queue, code):
 
 
 @pytest.mark.parametrize("code", names(FULL))
-def test_a_claim_on_a_disk_that_stays_full_says_so(queue, code):
+def test_claim_on_a_disk_that_stays_full_says_so(queue, code):
     """The ballast did not help, or somebody else was faster meanwhile."""
     ballast = os.path.join(queue.path, BALLAST)
     with open(ballast, "wb"):
@@ -99,14 +99,14 @@ def test_a_claim_on_a_disk_that_stays_full_says_so(queue, code):
         queue.get(timeout=0)
 
 
-def test_a_hint_that_is_no_name_of_ours_is_passed_over(queue):
+def test_hint_that_is_no_name_of_ours_is_passed_over(queue):
     """Whatever a snapshot holds, nothing that cannot be parsed reaches a path."""
-    queue.layout._cursor.row = ("", ["../precious"])
+    queue.layout._cursor.row = ("", ["../precious"], frozenset())
     queue.layout._cursor.snapshot.expires = 1 << 62
     assert drain(queue) == [b"one"]
 
 
-def test_a_claim_that_is_stopped_again_and_again_is_renewed_so_often_and_no_more(queue):
+def test_claim_that_is_stopped_again_and_again_is_renewed_so_often_and_no_more(queue):
     """Every rename takes most of the lease: the holder gets what there is."""
     renames = []
 
@@ -160,7 +160,7 @@ def test_an_expired_lease_goes_to_its_next_holder_in_one_step(make):
     assert id not in seen[0]
 
 
-def test_a_name_that_another_thread_takes_from_the_snapshot_is_passed_over(queue):
+def test_name_that_another_thread_takes_from_the_snapshot_is_passed_over(queue):
     """Between the look at the row and the pop."""
 
     class Row(list):
@@ -168,12 +168,12 @@ def test_a_name_that_another_thread_takes_from_the_snapshot_is_passed_over(queue
             self.clear()
             return super().pop()
 
-    queue.layout._cursor.row = ("", Row(["1700000000000000000000001"]))
+    queue.layout._cursor.row = ("", Row(["1700000000000000000000001"]), frozenset())
     queue.layout._cursor.snapshot.expires = 1 << 62
     assert drain(queue) == [b"one"]
 
 
-def test_a_claim_that_was_stopped_for_most_of_its_lease_is_renewed(queue):
+def test_claim_that_was_stopped_for_most_of_its_lease_is_renewed(queue):
     """Its holder gets the whole time; if somebody has taken the message meanwhile, it is theirs."""
     first = []
 
@@ -207,7 +207,7 @@ def test_a_claim_that_was_stopped_for_most_of_its_lease_is_renewed(queue):
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_queue_that_cannot_be_listed_says_so(queue, code):
+def test_queue_that_cannot_be_listed_says_so(queue, code):
     """One clear error for a consumer and for who looks."""
     with failing("scandir", code), pytest.raises(QueueAccess) as caught:
         queue.get(timeout=0)
@@ -218,7 +218,7 @@ def test_a_queue_that_cannot_be_listed_says_so(queue, code):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ESTALE]))
-def test_a_queue_removed_between_two_listings_is_empty(queue, code):
+def test_queue_removed_between_two_listings_is_empty(queue, code):
     """Gone, made again, gone again."""
     with failing("open", code, when=lambda path, *_, **__: path == ".", times=2), pytest.raises(Empty):
         queue.get(timeout=0)
@@ -226,7 +226,7 @@ def test_a_queue_removed_between_two_listings_is_empty(queue, code):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ESTALE]))
-def test_a_body_that_is_gone_when_it_is_opened_is_not_ours(queue, code):
+def test_body_that_is_gone_when_it_is_opened_is_not_ours(queue, code):
     """Our lease was over before we came to read."""
     queue.put(b"two")
     with failing("open", code, when=lambda path, *_, **__: path.count(".") == 3):
@@ -235,7 +235,7 @@ def test_a_body_that_is_gone_when_it_is_opened_is_not_ours(queue, code):
 
 @pytest.mark.parametrize("code", names([errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR]))
 @pytest.mark.parametrize("call", ["open", "read"])
-def test_a_body_that_we_cannot_read_just_now_is_given_back(queue, call, code):
+def test_body_that_we_cannot_read_just_now_is_given_back(queue, call, code):
     """Our trouble, not the message's: uncounted, and told."""
     when = (lambda path, *_, **__: path.count(".") == 3) if call == "open" else None
     with failing(call, code, when=when), pytest.raises(QueueAccess) as caught:
@@ -246,7 +246,7 @@ def test_a_body_that_we_cannot_read_just_now_is_given_back(queue, call, code):
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_body_that_cannot_be_read_counts_as_a_failure_and_dies(make, code):
+def test_body_that_cannot_be_read_counts_as_a_failure_and_dies(make, code):
     """It must not come back for ever: tried as often as any other, then dead with the reason."""
     queue = make(max_attempts=2)
     queue.put(b"bad")
@@ -273,15 +273,23 @@ def test_a_claim_leaves_no_descriptor_open(make):
             queue.get(timeout=0).ack()
 
 
-def test_a_link_planted_after_the_listing_is_dead_at_once(queue):
-    """ELOOP: it is no message, and never will be."""
-    with failing("open", errno.ELOOP, when=lambda path, *_, **__: path.count(".") == 3), pytest.raises(Empty):
+def test_link_planted_after_the_listing_is_dead_at_once(queue):
+    """ELOOP, and its target is no body: it is no message, and never will be."""
+    path = os.path.join(queue.path, next(queue.peek()).id)
+
+    def plant():
+        os.unlink(path)
+        os.symlink("/etc/passwd", path)
+
+    with before("rename", plant), pytest.raises(Empty):
         queue.get(timeout=0)
-    assert queue.stats().dead == 1
+    (link,) = [name for name in files(queue.path) if os.path.islink(os.path.join(queue.path, name))]
+    assert link.startswith("dead/")
+    assert drain(queue) == []
 
 
 @pytest.mark.parametrize("code", names([errno.EMFILE, errno.EIO, errno.ELOOP]))
-def test_a_body_that_cannot_be_read_and_was_taken_is_left_alone(queue, code):
+def test_body_that_cannot_be_read_and_was_taken_is_left_alone(queue, code):
     """Between the failure and our hand the lease went to somebody else: nothing is touched."""
     other = Queue(queue.path, sync=False, margin=0)
     taken = []

@@ -1,25 +1,26 @@
 """Errors of cursors: every branch on an errno, each reached by the fault that it is for."""
 
 import errno
+from pathlib import Path
 
 import pytest
 from support.failing import failing, names, of
-from support.kit import drain, replaced
+from support.kit import LONG, drain, replaced
 from support.native import remote
 
 from dirqueue import (
     Empty,
 )
 from dirqueue.disk import fs
-from dirqueue.layouts.native import cursor
+from dirqueue.layouts.native import due
 
 
 def test_what_is_known_of_directories_is_bounded(make, monkeypatch):
     """A thousand directories that hold nothing for us are remembered, not more."""
-    monkeypatch.setattr(cursor, "TICK_NS", -(1 << 62))
+    monkeypatch.setattr(due, "TICK_NS", -(1 << 62))
     queue = make()
-    queue.put_many([b"one", b"two"])
-    queue.get_many(2, timeout=0)
+    queue.put_many([b"one", b"two"], delay=LONG)
+    to_top(queue)
     still = queue.layout._cursor._still
     still.update((str(number), (0, 0)) for number in range(1025))
     queue.layout._cursor.snapshot.expires = 0
@@ -28,7 +29,7 @@ def test_what_is_known_of_directories_is_bounded(make, monkeypatch):
     assert len(still) == 1
 
 
-def test_the_times_of_a_network_filesystem_are_not_trusted(make):
+def test_times_of_a_network_filesystem_are_not_trusted(make):
     """Its attributes are cached: each look lists again."""
     queue = remote(make())
     other = make()
@@ -39,12 +40,12 @@ def test_the_times_of_a_network_filesystem_are_not_trusted(make):
         assert drain(queue) == [b"%d" % number]
 
 
-def test_a_directory_in_which_nothing_changed_is_not_listed_again(make, monkeypatch):
-    """All of a batch is held: its time tells that there is nothing new; a time that cannot be read tells nothing."""
-    monkeypatch.setattr(cursor, "TICK_NS", -(1 << 62))
+def test_directory_in_which_nothing_changed_is_not_listed_again(make, monkeypatch):
+    """All of a batch is delayed: its time tells that nothing is new; a time that cannot be read tells nothing."""
+    monkeypatch.setattr(due, "TICK_NS", -(1 << 62))
     queue = make()
-    queue.put_many([b"one", b"two"])
-    queue.get_many(2, timeout=0)
+    queue.put_many([b"one", b"two"], delay=LONG)
+    to_top(queue)
     for _ in range(2):
         queue.layout._cursor.snapshot.expires = 0
         with pytest.raises(Empty):
@@ -55,11 +56,11 @@ def test_a_directory_in_which_nothing_changed_is_not_listed_again(make, monkeypa
         with pytest.raises(Empty):
             queue.get(timeout=0)
     with failing("stat", errno.EIO):
-        assert queue.layout._cursor._mtime(batch) == -1
+        assert queue.layout._cursor._times.of(batch) == -1
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR, errno.ESTALE]))
-def test_a_batch_that_goes_before_its_turn_is_passed_over(make, code):
+def test_batch_that_goes_before_its_turn_is_passed_over(make, code):
     """Emptied and removed by another consumer since the queue was listed."""
     queue = make()
     queue.put_many([b"one", b"two"])
@@ -67,6 +68,12 @@ def test_a_batch_that_goes_before_its_turn_is_passed_over(make, code):
     with failing("open", code, when=of(".batch/")):
         assert queue.get(timeout=0).message.body == b"three"
     assert drain(make()) == [b"one", b"two"]
+
+
+def to_top(queue):
+    """Move a batch that was put with a delay to where batches of delayed messages of an earlier format are."""
+    (batch,) = Path(queue.path).glob("later/*/*.batch")
+    batch.rename(Path(queue.path) / batch.name)
 
 
 def refuse(call, name):
@@ -79,7 +86,7 @@ def refuse(call, name):
     return checked
 
 
-def test_a_less_urgent_message_of_our_own_waits_for_its_turn(make):
+def test_less_urgent_message_of_our_own_waits_for_its_turn(make):
     """Put while others are at hand: the more urgent ones come first."""
     queue = make(priorities=True)
     for body in (b"a", b"b", b"c"):

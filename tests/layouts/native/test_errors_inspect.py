@@ -19,7 +19,7 @@ from dirqueue.layouts.native import supply
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_body_that_a_looker_cannot_read_is_told(queue, code):
+def test_body_that_a_looker_cannot_read_is_told(queue, code):
     """Read whole, opened, or measured: one clear error; gone is gone."""
     (message,) = queue.peek()
     looks = {"open": [lambda: message.body, message.open], "stat": [lambda: message.size]}
@@ -48,7 +48,7 @@ def test_when_a_done_message_was_claimed(make):
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_change_that_fails_says_so_and_changes_nothing(queue, code):
+def test_change_that_fails_says_so_and_changes_nothing(queue, code):
     """Cancel, change, redrive, remove."""
     (message,) = queue.peek()
     for act in (message.cancel, lambda: message.change(delay=LONG)):
@@ -64,7 +64,7 @@ def test_a_change_that_fails_says_so_and_changes_nothing(queue, code):
     assert queue.layout.remove(message.entry) is False
 
 
-def test_a_handle_that_names_nothing_here(queue):
+def test_handle_that_names_nothing_here(queue):
     """Not one of ours, or of a lease that is gone."""
     lease = queue.get(timeout=0)
     for wrong in (f"dead/{lease.handle}", f"a/b/c/{lease.handle}", lease.message.id):
@@ -76,7 +76,7 @@ def test_a_handle_that_names_nothing_here(queue):
     queue.lease(lease.handle).ack()
 
 
-def test_a_queue_that_is_not_there_holds_nothing(make):
+def test_queue_that_is_not_there_holds_nothing(make):
     """Nothing is found, nothing can be taken, nothing is purged."""
     layout = make().layout
     assert layout.find("1700000000000000000000001") is None

@@ -13,7 +13,7 @@ from dirqueue.layouts.native.pins import Limit
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_consumer_of_lots_is_told_what_fails(bench, code):
+def test_consumer_of_lots_is_told_what_fails(bench, code):
     """Registering, a sign of life, pinning, acknowledging, giving back: each says its errno and loses nothing."""
     bench.queue.put(b"x")
     with failing("mkdir", code), pytest.raises(QueueAccess):
@@ -34,7 +34,7 @@ def test_a_consumer_of_lots_is_told_what_fails(bench, code):
     assert mine.ack(1) == 1
 
 
-def test_a_consumer_that_was_given_up_learns_it(bench):
+def test_consumer_that_was_given_up_learns_it(bench):
     """Its directory is gone: pinning and giving a sign of life say so, looking finds nothing."""
     bench.queue.put(b"x")
     mine = bench.consumer()
@@ -48,7 +48,7 @@ def test_a_consumer_that_was_given_up_learns_it(bench):
     assert drain(bench.queue) == [b"x"]
 
 
-def test_a_consumer_leaves_only_when_it_holds_nothing(bench):
+def test_consumer_leaves_only_when_it_holds_nothing(bench):
     """With a lot it stays on the list."""
     bench.queue.put(b"x")
     mine = bench.consumer()
@@ -61,7 +61,7 @@ def test_a_consumer_leaves_only_when_it_holds_nothing(bench):
     assert pins.consumers(bench.directory) == []
 
 
-def test_a_consumer_without_a_note_of_its_owner_is_given_time(bench, monkeypatch):
+def test_consumer_without_a_note_of_its_owner_is_given_time(bench, monkeypatch):
     """It is one being made, or half given up; after that its lots go back."""
     bench.queue.put(b"x")
     mine = bench.consumer()
@@ -92,7 +92,7 @@ def test_what_else_lies_with_a_lost_consumer_is_left(bench):
     assert drain(bench.queue) == [b"2", b"3"]
 
 
-def test_an_unsealed_lot_with_nothing_in_it_goes(bench):
+def test_unsealed_lot_with_nothing_in_it_goes(bench):
     """The try before died at once."""
     bench.queue.put(b"x")
     mine = bench.consumer()
@@ -101,7 +101,7 @@ def test_an_unsealed_lot_with_nothing_in_it_goes(bench):
     assert [message.data for message in bench.queue.peek("leased")] == [b"x"]
 
 
-def test_a_lot_that_goes_while_it_is_looked_at_is_no_error(bench):
+def test_lot_that_goes_while_it_is_looked_at_is_no_error(bench):
     """Acknowledged between two listings."""
     bench.queue.put(b"x")
     mine = bench.consumer()
@@ -110,7 +110,7 @@ def test_a_lot_that_goes_while_it_is_looked_at_is_no_error(bench):
         assert list(bench.queue.peek("leased")) == []
 
 
-def test_a_message_that_goes_before_it_is_measured_is_passed_over(bench):
+def test_message_that_goes_before_it_is_measured_is_passed_over(bench):
     """With a limit of bytes each is measured first."""
     for body in (b"1", b"2", b"3"):
         bench.queue.put(body)

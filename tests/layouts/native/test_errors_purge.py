@@ -49,7 +49,7 @@ def test_staging_that_goes_while_it_is_purged_is_no_error(make):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR, errno.ESTALE]))
-def test_a_batch_that_goes_while_it_is_purged_is_no_error(make, code):
+def test_batch_that_goes_while_it_is_purged_is_no_error(make, code):
     """A consumer emptied and removed it."""
     queue = make()
     queue.put_many([b"one", b"two"])
@@ -58,7 +58,7 @@ def test_a_batch_that_goes_while_it_is_purged_is_no_error(make, code):
     assert drain(queue) == [b"one", b"two"]
 
 
-def test_an_emptied_part_goes_with_its_batch(make):
+def test_emptied_part_goes_with_its_batch(make):
     """Purge removes the part, and then the batch that it leaves empty; not a slice that producers may append to."""
     queue = make()
     queue.put(b"one")

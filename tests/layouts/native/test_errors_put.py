@@ -19,7 +19,7 @@ from dirqueue.layouts.native import publish
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "rename_noreplace"])
-def test_a_put_that_fails_says_so_and_leaves_nothing(make, call, code):
+def test_put_that_fails_says_so_and_leaves_nothing(make, call, code):
     """Whichever call fails: one error with its errno, and no trace."""
     queue = make(sync=True)
     queue.put(b"first")
@@ -31,7 +31,7 @@ def test_a_put_that_fails_says_so_and_leaves_nothing(make, call, code):
     assert leftovers(queue.path) == []
 
 
-def test_a_put_whose_names_cannot_be_made_durable_is_taken_back(make):
+def test_put_whose_names_cannot_be_made_durable_is_taken_back(make):
     """The flush of the directory fails: put raises, and the message is gone."""
     queue = make(sync=True)
     queue.put(b"first")
@@ -40,7 +40,7 @@ def test_a_put_whose_names_cannot_be_made_durable_is_taken_back(make):
     assert list(messages(queue.path)[0].values()) == [b"first"]
 
 
-def test_a_put_flushes_the_file_before_it_is_shown_and_the_name_after(make):
+def test_put_flushes_the_file_before_it_is_shown_and_the_name_after(make):
     """In that order, flat and in a slice."""
     queue = make(sync=True)
     queue.put(b"first")
@@ -65,7 +65,7 @@ def test_a_put_flushes_the_file_before_it_is_shown_and_the_name_after(make):
     assert told == ["names", "file", "show", "names"]
 
 
-def test_a_new_file_that_is_there_already_is_left_to_purge(queue, monkeypatch):
+def test_new_file_that_is_there_already_is_left_to_purge(queue, monkeypatch):
     """Made, reply lost, asked again: the message gets another id."""
     with failing("open", errno.EEXIST, when=of(".new"), done=True) as fault:
         queue.put(b"two")
@@ -91,7 +91,7 @@ def test_names_that_stay_taken_are_an_error_not_a_loop(queue, tmp_path):
     assert leftovers(queue.path) == []
 
 
-def test_a_file_of_a_batch_that_was_made_and_told_to_exist_is_written(queue):
+def test_file_of_a_batch_that_was_made_and_told_to_exist_is_written(queue):
     """The empty file of the lost reply must not become a message."""
     inside = lambda path, *_, **__: "batch.new/" in str(path)  # noqa: E731
     with failing("open", errno.EEXIST, when=inside, done=True):
@@ -114,7 +114,7 @@ def test_a_batch_that_cannot_be_made_durable_is_not_shown(make, count, which):
     assert leftovers(queue.path) == []
 
 
-def test_a_batch_of_bodies_that_cannot_be_leaves_nothing(queue):
+def test_batch_of_bodies_that_cannot_be_leaves_nothing(queue):
     """An exception of the caller's own iterator passes through."""
 
     def bodies():
@@ -127,7 +127,7 @@ def test_a_batch_of_bodies_that_cannot_be_leaves_nothing(queue):
     assert leftovers(queue.path) == []
 
 
-def test_a_file_on_a_slow_server_is_waited_for(make, monkeypatch):
+def test_file_on_a_slow_server_is_waited_for(make, monkeypatch):
     """Its length is not yet the full one; if it never becomes that, the put failed."""
     queue = remote(make())
     sizes = iter([0, 0])
@@ -159,7 +159,7 @@ def test_a_put_whose_reply_was_lost_and_that_was_claimed_at_once_is_put_once(mak
     assert held_names(queue) == []
 
 
-def test_a_file_is_put_as_a_second_name(make, tmp_path):
+def test_file_is_put_as_a_second_name(make, tmp_path):
     """The first one stays; durable where that is asked for."""
     (tmp_path / "file").write_bytes(b"x")
     queue = make(sync=True)
@@ -170,7 +170,7 @@ def test_a_file_is_put_as_a_second_name(make, tmp_path):
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_a_file_that_cannot_be_put_stays_where_it_is(make, tmp_path, link):
+def test_file_that_cannot_be_put_stays_where_it_is(make, tmp_path, link):
     """A name that is taken is passed over; any other error is told, and the file is the caller's."""
     (tmp_path / "file").write_bytes(b"x")
     queue = make(sync=True)
@@ -190,7 +190,7 @@ def test_a_file_that_cannot_be_put_stays_where_it_is(make, tmp_path, link):
     assert drain(queue) == [b"first", b"x"]
 
 
-def test_a_file_whose_new_name_is_not_durable_is_told(make, tmp_path):
+def test_file_whose_new_name_is_not_durable_is_told(make, tmp_path):
     """It is moved in all the same: it was the caller's only copy."""
     (tmp_path / "file").write_bytes(b"x")
     queue = make(sync=True)

@@ -17,7 +17,7 @@ from dirqueue.layouts.native import publish, staged
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
 @pytest.mark.parametrize("call", ["mkdir", "open", "write"])
-def test_a_writer_that_fails_takes_its_part_away(bench, call, code):
+def test_writer_that_fails_takes_its_part_away(bench, call, code):
     """Whichever call fails: one error with its errno, nothing left, no descriptor open."""
     writer = bench.writer()
     # The mode of a new part may fail to be set: that is no error.
@@ -31,7 +31,7 @@ def test_a_writer_that_fails_takes_its_part_away(bench, call, code):
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_writer_that_cannot_flush_takes_its_parts_away(durable, whole):
+def test_writer_that_cannot_flush_takes_its_parts_away(durable, whole):
     """By one call for the whole filesystem, or file by file."""
     durable.directory.mount.syncfs = whole
     writer = durable.writer()
@@ -41,7 +41,7 @@ def test_a_writer_that_cannot_flush_takes_its_parts_away(durable, whole):
     assert durable.staged() == []
 
 
-def test_a_writer_whose_job_is_over_says_so(durable):
+def test_writer_whose_job_is_over_says_so(durable):
     """Aborted before it wrote, or before it was done: never made again, nothing left."""
     writer = durable.writer()
     staged.abort(durable.directory, durable.staging)
@@ -56,7 +56,7 @@ def test_a_writer_whose_job_is_over_says_so(durable):
     assert leftovers(durable.path) == []
 
 
-def test_a_writer_whose_queue_is_gone_says_so(bench):
+def test_writer_whose_queue_is_gone_says_so(bench):
     """The queue is not made again by a writer, but by who begins a job."""
     writer = bench.writer()
     shutil.rmtree(bench.path)
@@ -68,14 +68,14 @@ def test_a_writer_whose_queue_is_gone_says_so(bench):
 
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
-def test_a_job_that_cannot_begin_says_so(bench, code):
+def test_job_that_cannot_begin_says_so(bench, code):
     """With its errno."""
     with failing("mkdir", code), pytest.raises(QueueAccess) as caught:
         staged.begin(bench.directory)
     assert caught.value.errno == code
 
 
-def test_an_abort_that_cannot_remove_all_leaves_it_to_purge(bench):
+def test_abort_that_cannot_remove_all_leaves_it_to_purge(bench):
     """Tried so often as there is something to remove, and once more."""
     bench.write(b"x")
     with failing("unlink", errno.EIO, times=1000) as fault:
@@ -85,7 +85,7 @@ def test_an_abort_that_cannot_remove_all_leaves_it_to_purge(bench):
     assert len(bench.queue) == 0
 
 
-def test_an_abort_beside_a_writer_that_never_stops_ends(bench, monkeypatch):
+def test_abort_beside_a_writer_that_never_stops_ends(bench, monkeypatch):
     """It removes as often as a part has room, and leaves the rest to purge."""
     monkeypatch.setattr(staged, "SLICE_SIZE", 3)
     bench.write(b"x")
@@ -100,7 +100,7 @@ def test_an_abort_beside_a_writer_that_never_stops_ends(bench, monkeypatch):
     assert len(removed) == 3
 
 
-def test_a_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
+def test_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
     """If it is never reached the attempt failed, and nothing is left."""
     bench.directory.mount = mount.Mount("nfs4")
     monkeypatch.setattr(publish, "SETTLE_SECONDS", 0.0)
@@ -117,7 +117,7 @@ def test_a_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
 
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
-def test_a_commit_that_fails_shows_nothing(bench, code):
+def test_commit_that_fails_shows_nothing(bench, code):
     """The parts cannot be moved: told with its errno; what was staged goes with the next purge."""
     parts = bench.write(b"x")
     with failing("rename", code), pytest.raises(QueueAccess) as caught:
@@ -126,7 +126,7 @@ def test_a_commit_that_fails_shows_nothing(bench, code):
     assert len(bench.queue) == 0
 
 
-def test_a_commit_whose_staging_is_gone_says_what_to_do(bench):
+def test_commit_whose_staging_is_gone_says_what_to_do(bench):
     """A purge took it: before the parts were moved, or before the batch was shown."""
     parts = bench.write(b"x")
     gone = before("rename", lambda: shutil.rmtree(bench.path / f"{bench.staging}.batch.new"))
@@ -139,7 +139,7 @@ def test_a_commit_whose_staging_is_gone_says_what_to_do(bench):
     assert len(bench.queue) == 0
 
 
-def test_a_commit_that_somebody_else_finished_is_good(bench):
+def test_commit_that_somebody_else_finished_is_good(bench):
     """With an identity it is committed by the record: who rolls it forward shows it, and it may be consumed by now."""
     shown = lambda src, dst, **_: dst.endswith(".batch")  # noqa: E731
     with before("rename", bench.queue.purge, when=shown):
@@ -169,7 +169,7 @@ def test_what_is_no_part_is_refused(bench):
 @pytest.mark.parametrize(
     "code", names([errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL])
 )
-def test_a_record_is_written_where_there_are_no_hard_links(bench, code):
+def test_record_is_written_where_there_are_no_hard_links(bench, code):
     """Once by a rename; the same version again is refused by a look."""
     with failing("link", code):
         assert bench.commit(bench.write(b"x"), version=1)
@@ -179,7 +179,7 @@ def test_a_record_is_written_where_there_are_no_hard_links(bench, code):
 
 
 @pytest.mark.parametrize("code", names([errno.EEXIST, errno.EIO]))
-def test_a_record_that_somebody_else_wrote_first_is_believed(bench, code):
+def test_record_that_somebody_else_wrote_first_is_believed(bench, code):
     """EEXIST, and EIO on HDFS if it is there: the batch is theirs."""
     assert bench.commit(bench.write(b"x"), version=1)
     with replaced(staged, newest=lambda *_: -1), failing("link", code):
@@ -188,7 +188,7 @@ def test_a_record_that_somebody_else_wrote_first_is_believed(bench, code):
 
 
 @pytest.mark.parametrize("code", names(HARD))
-def test_a_record_that_cannot_be_written_is_no_commit(bench, code):
+def test_record_that_cannot_be_written_is_no_commit(bench, code):
     """Nothing is shown, then or later."""
     with failing("link", code), pytest.raises(QueueAccess) as caught:
         bench.commit(bench.write(b"x"), version=1)

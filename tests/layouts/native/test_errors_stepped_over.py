@@ -39,7 +39,7 @@ def look(queue):
 
 @pytest.mark.parametrize("code", REFUSED)
 @pytest.mark.parametrize(("call", "when"), [("open", of(".batch/")), ("rename", in_a_batch)])
-def test_a_batch_that_we_may_not_use_is_left_alone_for_a_while(mixed, monkeypatch, call, when, code):
+def test_batch_that_we_may_not_use_is_left_alone_for_a_while(mixed, monkeypatch, call, when, code):
     """What is behind it is delivered; the batch is tried once, and again after its time."""
     with failing(call, code, when=when, times=100) as fault:
         assert drain(mixed) == [b"three"]
@@ -55,7 +55,7 @@ def test_a_batch_that_we_may_not_use_is_left_alone_for_a_while(mixed, monkeypatc
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_an_emptied_batch_that_we_may_not_remove_is_left_to_its_owner(mixed, code):
+def test_emptied_batch_that_we_may_not_remove_is_left_to_its_owner(mixed, code):
     """Consumers and purgers go on without it; whoever may remove it does."""
     os.mkdir(os.path.join(mixed.path, f"{NAME}.batch"))
     with failing("rmdir", code, when=of(NAME + ".batch"), times=100):
@@ -67,7 +67,7 @@ def test_an_emptied_batch_that_we_may_not_remove_is_left_to_its_owner(mixed, cod
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_a_batch_that_we_may_not_list_is_reported_as_foreign(mixed, code):
+def test_batch_that_we_may_not_list_is_reported_as_foreign(mixed, code):
     """What is in it cannot be known; what is beside it is counted."""
     with failing("open", code, when=of(".batch/"), times=100):
         stats = mixed.stats()
@@ -78,7 +78,7 @@ def test_a_batch_that_we_may_not_list_is_reported_as_foreign(mixed, code):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.EACCES]))
-def test_an_unfinished_file_whose_age_cannot_be_known_is_not_purged(make, code):
+def test_unfinished_file_whose_age_cannot_be_known_is_not_purged(make, code):
     """Its producer finished it meanwhile, or it is another user's: its id alone is no reason to remove it."""
     queue = make(stale=1)
     queue.put(b"one")
@@ -94,7 +94,7 @@ def test_an_unfinished_file_whose_age_cannot_be_known_is_not_purged(make, code):
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["removed", "kept"])
-def test_an_ack_after_the_queue_was_closed_opens_it_again(make, kept):
+def test_ack_after_the_queue_was_closed_opens_it_again(make, kept):
     """A lease outlives the descriptor."""
     queue = make(keep_done=kept)
     queue.put(b"one")
@@ -104,7 +104,7 @@ def test_an_ack_after_the_queue_was_closed_opens_it_again(make, kept):
     assert (len(queue), queue.stats().done) == (0, int(kept))
 
 
-def test_an_ack_after_the_queue_was_closed_and_removed_says_that_there_is_none(queue):
+def test_ack_after_the_queue_was_closed_and_removed_says_that_there_is_none(queue):
     """And makes none."""
     lease = queue.get(timeout=0)
     queue.close()
@@ -115,7 +115,7 @@ def test_an_ack_after_the_queue_was_closed_and_removed_says_that_there_is_none(q
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_an_ack_of_another_users_file_does_without_its_time(make, code):
+def test_ack_of_another_users_file_does_without_its_time(make, code):
     """Only its owner may set it; the message is done all the same."""
     queue = make(keep_done=True)
     queue.put(b"one")

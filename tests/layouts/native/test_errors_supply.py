@@ -15,7 +15,7 @@ def taken(supply):
 
 
 @pytest.mark.parametrize("code", names([errno.ENOENT, errno.ENOTDIR, errno.ESTALE]))
-def test_a_directory_that_goes_before_its_turn_is_passed_over(bench, code):
+def test_directory_that_goes_before_its_turn_is_passed_over(bench, code):
     """Emptied and removed by another consumer."""
     bench.queue.put_many([b"1", b"2"])
     last = bench.queue.put(b"3")
@@ -34,7 +34,7 @@ def test_emptied_directories_go_but_young_slices_stay(bench):
     assert found == [f"{old}.batch", f"{young}.slice"]
 
 
-def test_a_random_order_gives_each_once(queue_dir):
+def test_random_order_gives_each_once(queue_dir):
     """Where the queue has no order, those who take many have none either."""
     bench = Bench(queue_dir, order="random")
     ids = [bench.queue.put(b"x") for _ in range(20)]

@@ -63,7 +63,7 @@ def test_two_hosts_share_a_queue_without_links_locks_or_honest_creation(hosts):
     assert sorted(seen) == sorted(b"%d " % number + BODY for number in range(60))
 
 
-def test_a_batch_and_its_identity_hold_on_two_hosts(hosts):
+def test_batch_and_its_identity_hold_on_two_hosts(hosts):
     """Written here and again there: visible once, never in part, never short."""
     for number, host in enumerate(hosts):
         queue = Queue(host / "q")
@@ -90,3 +90,17 @@ def test_lots_are_pinned_by_the_outcome_of_the_rename(hosts):
             pins.pin(lot, supply, Limit(10))
     leased = sorted(int(message.data) for message in Queue(hosts[0] / "q").peek("leased"))
     assert leased == list(range(40))
+
+
+def test_short_messages_are_files_where_there_are_no_symbolic_links(hosts):
+    """HDFS refuses them: the setting does no harm."""
+    one, two = hosts
+    with Queue(f"{one}/queue", links=True, lease=600.0) as queue:
+        for body in (b"first", b"second"):
+            queue.put(body)
+        assert queue.layout.directory.mount.no_symlinks
+    with Queue(f"{two}/queue", lease=600.0) as queue:
+        got = [queue.get(timeout=PATIENCE) for _ in range(2)]
+        assert [lease.message.body for lease in got] == [b"first", b"second"]
+        for lease in got:
+            lease.ack()

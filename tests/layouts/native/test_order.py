@@ -52,7 +52,7 @@ def test_process_gets_what_it_just_put_to_a_deep_lifo_queue_that_another_filled_
     assert got == [b"mine %d" % number for number in range(50)]
 
 
-def test_a_process_gets_the_urgent_message_it_just_put(queue_dir):
+def test_process_gets_the_urgent_message_it_just_put(queue_dir):
     """Each time, beside a backlog of less urgent ones."""
     queue = queue_of(queue_dir, priorities=True)
     for number in range(50):
@@ -65,7 +65,7 @@ def test_a_process_gets_the_urgent_message_it_just_put(queue_dir):
 
 
 @pytest.mark.parametrize("settings", [{"order": "lifo"}, {"priorities": True}], ids=str)
-def test_a_file_that_was_moved_in_comes_in_its_turn(queue_dir, tmp_path, settings):
+def test_file_that_was_moved_in_comes_in_its_turn(queue_dir, tmp_path, settings):
     """As if it had been put."""
     queue = queue_of(queue_dir, **settings)
     queue.put(b"backlog", priority=5 if "priorities" in settings else None)
@@ -92,7 +92,7 @@ def test_a_process_that_only_puts_remembers_nothing(queue_dir, monkeypatch):
     assert drain(queue, 3) == [b"99", b"98", b"97"]
 
 
-def test_an_urgent_message_does_not_wait_behind_a_snapshot_that_was_slow_to_make(queue_dir, monkeypatch):
+def test_urgent_message_does_not_wait_behind_a_snapshot_that_was_slow_to_make(queue_dir, monkeypatch):
     """A snapshot of a queue with priorities is used for ten times as long as it took, not for fifty."""
     queue, other = queue_of(queue_dir, priorities=True), Queue(queue_dir, priorities=True)
     for number in range(10):

@@ -1,15 +1,17 @@
 """Pinned lots: taken out of the queue, the same on every look, ended by one rename."""
 
 import contextlib
+import errno
 import itertools
 import os
 import time
 
 import pytest
 from support.dying import every_death
+from support.failing import failing, of
 from support.kit import PATIENCE, drain, files, replaced
 
-from dirqueue import LeaseLost, Queue, SettingsError
+from dirqueue import LeaseLost, Queue, QueueError, SettingsError
 from dirqueue.disk import fs
 from dirqueue.layouts.native import claim, pins
 from dirqueue.layouts.native.pins import Limit, Pins
@@ -43,7 +45,7 @@ def test_pinned_messages_are_nobody_elses(queue_dir):
     assert len(queue) == 2
 
 
-def test_an_acknowledged_lot_is_gone(queue_dir):
+def test_acknowledged_lot_is_gone(queue_dir):
     """Ack removes the messages; a second ack is told that there is nothing."""
     queue, mine = consumer(queue_dir)
     queue.put(b"1")
@@ -64,7 +66,7 @@ def test_kept_messages_go_to_done(queue_dir):
     assert (message.data, message.attempts) == (b"1", 1)
 
 
-def test_a_released_lot_is_back_in_its_place(queue_dir):
+def test_released_lot_is_back_in_its_place(queue_dir):
     """Release gives everything back by one rename, in order, not counted as a delivery."""
     queue, mine = consumer(queue_dir)
     for body in (b"1", b"2", b"3"):
@@ -89,12 +91,150 @@ def test_lots_are_limited_by_number_and_by_size(queue_dir):
     assert mine.lots() == [1, 2, 3, 4]
 
 
-def test_a_lot_has_the_parts_that_were_asked_for(queue_dir):
-    """So that as many tasks can read it."""
+def renames(counted):
+    """Return fs.rename that counts its calls."""
+    real = fs.rename
+    return lambda *each, **more: (counted.append(each[0]), real(*each, **more))[1]
+
+
+def test_a_directory_of_claimable_messages_is_pinned_by_one_rename(queue_dir):
+    """However many they are; flat messages beside it go by name."""
     queue, mine = consumer(queue_dir)
-    queue.put_many([b"x"] * 10)
-    pin(mine, 1, pieces=4)
-    assert len(mine.parts(1)) == 4
+    queue.put(b"flat")
+    queue.put_many([b"%d" % n for n in range(300)])
+    counted = []
+    with replaced(fs, rename=renames(counted)):
+        assert pin(mine, 1) == 301
+    assert len(counted) == 3, "the flat one, the directory, and the lot that is sealed"
+    assert len(bodies(queue)) == 301
+    assert mine.release(1)
+    assert drain(queue)[0] == b"flat"
+
+
+@pytest.mark.parametrize("spoiler", ["delayed", "foreign", "staging", "held", "link"])
+def test_a_directory_with_anything_else_in_it_is_emptied_by_name(queue_dir, spoiler):
+    """What cannot be claimed now, or is not a message at all, stays where it is."""
+    queue, mine = consumer(queue_dir)
+    ids = queue.put_many([b"1", b"2", b"3"])
+    (batch,) = queue_dir.glob("*.batch")
+    until = time.time_ns() // 1000 + 3_600_000_000
+    name = {
+        "delayed": f"{ids[0]}.{until}.0",
+        "foreign": "readme.txt",
+        "staging": f"{ids[0]}.new",
+        "link": ids[0],
+        "held": f"{ids[0]}.{until}.1.host-1-0123456789-1",  # as an earlier version held it
+    }[spoiler]
+    (batch / ids[0]).rename(batch / name)
+    if spoiler == "link":
+        (batch / name).unlink()
+        (batch / name).symlink_to("/etc/passwd")  # not ours
+    assert pin(mine, 1) == 2
+    assert bodies(queue)[:2] == [b"2", b"3"] or spoiler == "held"
+    assert os.path.lexists(batch / name)
+
+
+def test_a_slice_that_producers_may_append_to_is_emptied_by_name(queue_dir):
+    """Until it is old enough: then it is pinned whole."""
+    queue, mine = consumer(queue_dir)
+    queue.put(b"flat")
+    now = time.time_ns() // 1000
+    for age, moved in ((0, False), (3600, True)):
+        start = now - age * 1_000_000
+        place = queue_dir / f"{start}000000000.slice"
+        place.mkdir()
+        for n in range(3):
+            (place / f"{start}{n:09d}").write_bytes(b"x")
+        assert pin(mine, 1) == 3 + (age == 0)
+        assert place.exists() is not moved
+        mine.ack(1)
+
+
+def test_what_is_claimed_between_the_listing_and_the_rename_is_not_counted(queue_dir):
+    """RACE: the lot holds what was in the directory when it was taken."""
+    queue, mine = consumer(queue_dir)
+    queue.put_many([b"1", b"2", b"3"])
+    real = fs.rename
+
+    def late(src, dst, **more):
+        if src.endswith(".batch"):
+            assert drain(Queue(queue_dir), 1) == [b"1"]
+        return real(src, dst, **more)
+
+    with replaced(fs, rename=late):
+        assert pin(mine, 1) == 2
+    assert bodies(queue) == [b"2", b"3"]
+
+
+def test_a_directory_that_the_disk_does_not_give_is_an_error_and_stays(queue_dir):
+    """With its errno; nothing is pinned."""
+    queue, mine = consumer(queue_dir)
+    queue.put_many([b"1", b"2"])
+    with failing("rename", errno.EIO, when=of(".batch")), pytest.raises(QueueError):
+        pin(mine, 1)
+    assert bodies(queue, "ready") == [b"1", b"2"]
+
+
+def test_a_batch_whose_delay_is_over_is_pinned_whole(queue_dir):
+    """Its names keep their time; what is not a message is no reason to count it, or to stop."""
+    queue, mine = consumer(queue_dir)
+    queue.put_many([b"1", b"2"], delay=0.001)
+    deadline = time.monotonic() + PATIENCE
+    while queue.stats().ready != 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    real = fs.rename
+
+    def late(src, dst, **more):
+        real(src, dst, **more)
+        if dst.endswith(".part"):  # a producer that was about to append
+            (queue_dir / dst / "1700000000000000000000001.new").write_bytes(b"")
+
+    with replaced(fs, rename=late):
+        assert pin(mine, 1) == 2
+    assert bodies(queue) == [b"1", b"2"]
+    assert mine.ack(1) == 3
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize("error", [errno.ENOTEMPTY, errno.EACCES, errno.ENOENT])
+def test_a_directory_that_cannot_be_taken_whole_is_emptied_by_name(queue_dir, error):
+    """There is a part of that name, it is another user's, or it was just emptied."""
+    queue, mine = consumer(queue_dir)
+    queue.put_many([b"1", b"2", b"3"])
+    real = fs.rename
+
+    def refuse(src, dst, **more):
+        if src.endswith(".batch"):
+            raise OSError(error, os.strerror(error), src)
+        return real(src, dst, **more)
+
+    with replaced(fs, rename=refuse):
+        assert pin(mine, 1) == 3
+    assert bodies(queue) == [b"1", b"2", b"3"]
+
+
+def test_on_a_network_filesystem_no_directory_is_taken_whole(queue_dir):
+    """NFS: another host that has its handle would go on to claim in it."""
+    queue, mine = consumer(queue_dir)
+    queue.put_many([b"1", b"2", b"3"])
+    mine.directory.mount.replies_can_be_lost = True
+    assert pin(mine, 1) == 3
+    assert [list(each.iterdir()) for each in queue_dir.glob("*.batch")] == [[]]
+    (part,) = mine.parts(1)
+    assert len(list((queue_dir / part).iterdir())) == 3
+
+
+def test_a_lot_that_is_half_full_leaves_a_large_directory_to_the_next(queue_dir):
+    """So that it is taken whole and not name by name."""
+    queue, mine = consumer(queue_dir)
+    for _ in range(3):
+        queue.put_many([b"x"] * 400)
+    supply = claimable(mine.directory, mine.settings)
+    counted = []
+    with replaced(fs, rename=renames(counted)):
+        assert [mine.pin(lot, supply, Limit(1000)) for lot in (1, 2)] == [800, 400]
+    assert len(counted) == 5, "three directories and two lots"
+    assert mine.pin(3, supply, Limit(1000)) == 0
 
 
 def test_nothing_to_pin_makes_no_lot(queue_dir):
@@ -135,7 +275,7 @@ def test_messages_taken_meanwhile_are_left_out(queue_dir):
     assert bodies(queue) == [b"2"]
 
 
-def test_a_lost_consumer_loses_its_lots_to_the_queue(queue_dir):
+def test_lost_consumer_loses_its_lots_to_the_queue(queue_dir):
     """After its timeout purge gives back what it pinned; the late consumer is told and changes nothing."""
     queue, mine = consumer(queue_dir, timeout=60.0, margin=0.0)
     queue.put_many([b"1", b"2"])
@@ -181,7 +321,7 @@ def test_lots_of_a_lost_consumer_come_back_beside_a_backlog(queue_dir, monkeypat
     assert sorted(drain(Queue(queue_dir), 3)) == [b"1", b"2", b"pinned"]
 
 
-def test_a_waiting_consumer_gets_the_lots_of_a_lost_one(queue_dir, monkeypatch):
+def test_waiting_consumer_gets_the_lots_of_a_lost_one(queue_dir, monkeypatch):
     """It has found nothing before, and nothing in the queue's directory changes."""
     monkeypatch.setattr(claim, "LOST_SECONDS", 0.05)
     queue, mine = consumer(queue_dir, timeout=0.2, margin=0.0)
@@ -286,7 +426,7 @@ def every_call(action):
 @pytest.mark.parametrize(
     "text", ["[" * 200_000, '{"timeout": 1e999}', '{"timeout": [1]}', "[]", '{"timeout": "x"}']
 )
-def test_an_owner_that_is_not_as_we_write_them_is_never_given_up(queue_dir, text):
+def test_owner_that_is_not_as_we_write_them_is_never_given_up(queue_dir, text):
     """Brackets beyond any depth, numbers beyond any size, wrong types."""
     queue, mine = consumer(queue_dir, margin=0.0)
     queue.put(b"1")
@@ -297,7 +437,7 @@ def test_an_owner_that_is_not_as_we_write_them_is_never_given_up(queue_dir, text
     assert drain(Queue(queue_dir)) == []
 
 
-def test_a_sign_of_life_keeps_the_lots(queue_dir):
+def test_sign_of_life_keeps_the_lots(queue_dir):
     """beat() starts the timeout anew."""
     queue, mine = consumer(queue_dir, timeout=60.0, margin=0.0)
     queue.put(b"1")
@@ -308,7 +448,7 @@ def test_a_sign_of_life_keeps_the_lots(queue_dir):
     assert queue.purge().released == 0
 
 
-def test_a_note_that_cannot_be_read_is_never_given_up(queue_dir):
+def test_note_that_cannot_be_read_is_never_given_up(queue_dir):
     """Somebody's hand was in it: a machine does not decide then."""
     queue, mine = consumer(queue_dir, margin=0.0)
     queue.put(b"1")
@@ -321,7 +461,7 @@ def test_a_note_that_cannot_be_read_is_never_given_up(queue_dir):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 101, "a.b"])
-def test_a_consumer_has_a_plain_name(queue_dir, name):
+def test_consumer_has_a_plain_name(queue_dir, name):
     """Nothing else becomes a path."""
     queue = Queue(queue_dir)
     with pytest.raises(SettingsError):
@@ -329,7 +469,7 @@ def test_a_consumer_has_a_plain_name(queue_dir, name):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
-def test_a_consumer_may_die_anywhere(tmp_path):
+def test_consumer_may_die_anywhere(tmp_path):
     """Dead at any call of pin, pin, ack: no message is lost, and none is in two places."""
     wanted = {b"%d" % i for i in range(6)}
     for at in every_death(lambda at: story(tmp_path / str(at))):
@@ -363,3 +503,24 @@ def story(path):
     pin(mine, 2, 3)
     (path.parent / f"acking-{path.name}").touch()
     mine.ack_through(1)
+
+
+def test_a_paused_queue_gives_no_lots(queue_dir):
+    """Until it is resumed."""
+    queue, mine = consumer(queue_dir)
+    queue.put_many([b"1", b"2"])
+    queue.pause()
+    assert pin(mine, 1) == 0
+    queue.resume()
+    assert pin(mine, 1) == 2
+
+
+def test_in_a_space_no_directory_is_taken_whole(tmp_path):
+    """A transaction may be about to hold a name in it."""
+    (tmp_path / ".space").mkdir()
+    queue, mine = consumer(tmp_path / "q")
+    queue.put_many([b"1", b"2", b"3"])
+    counted = []
+    with replaced(fs, rename=renames(counted)):
+        assert pin(mine, 1) == 3
+    assert len(counted) == 4, "each message, and the lot that is sealed"

@@ -52,6 +52,9 @@ class Untyped:
     def is_file(self, *, follow_symlinks):
         return self.stat(follow_symlinks=follow_symlinks).st_mode & 0o170000 == 0o100000
 
+    def is_symlink(self):
+        return self.stat(follow_symlinks=False).st_mode & 0o170000 == 0o120000
+
     def is_dir(self, *, follow_symlinks):
         return self.stat(follow_symlinks=follow_symlinks).st_mode & 0o170000 == 0o040000
 

@@ -44,7 +44,7 @@ def test_a_put_stopped_for_longer_than_stale_is_written_again(queue_dir, remover
     assert (message.id, message.body) == (id, b"x")
 
 
-def test_a_put_with_a_lost_reply_is_recent_by_both_clocks_or_not_at_all(queue_dir):
+def test_put_with_a_lost_reply_is_recent_by_both_clocks_or_not_at_all(queue_dir):
     """A process that was stopped, a machine that was asleep, a clock that was set: each counts."""
     queue = Queue(queue_dir, stale=60.0)
     queue.layout.create()
@@ -61,7 +61,7 @@ def test_a_put_with_a_lost_reply_is_recent_by_both_clocks_or_not_at_all(queue_di
 
 
 @pytest.mark.parametrize("count", [3, 20])
-def test_a_batch_stopped_for_longer_than_stale_is_written_again(queue_dir, count):
+def test_batch_stopped_for_longer_than_stale_is_written_again(queue_dir, count):
     """What it holds is still known: it becomes visible once, whole."""
     queue = Queue(queue_dir, stale=0.0)
     bodies = [b"%d" % number for number in range(count)]
@@ -72,7 +72,7 @@ def test_a_batch_stopped_for_longer_than_stale_is_written_again(queue_dir, count
     assert drain(queue) == bodies
 
 
-def test_a_long_batch_stopped_for_longer_than_stale_fails(queue_dir, monkeypatch):
+def test_long_batch_stopped_for_longer_than_stale_fails(queue_dir, monkeypatch):
     """What it held is not kept in memory: nothing is visible, and the error says what to do."""
     monkeypatch.setattr(publish, "AHEAD_BYTES", 2)
     queue = Queue(queue_dir, stale=0.0)
@@ -108,7 +108,7 @@ def test_a_batch_whose_bodies_come_late_is_kept_alive(queue_dir, monkeypatch):
     assert drain(queue) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_short_batch_whose_bodies_come_late_is_written_when_all_are_there(queue_dir):
+def test_short_batch_whose_bodies_come_late_is_written_when_all_are_there(queue_dir):
     """Nothing lies in the queue while the caller is waited for, so that there is nothing to remove."""
     queue = Queue(queue_dir)
     queue.layout.create()
@@ -122,7 +122,7 @@ def test_a_short_batch_whose_bodies_come_late_is_written_when_all_are_there(queu
     assert drain(queue) == [b"%d" % number for number in range(21)]
 
 
-def test_a_batch_of_large_bodies_is_put_whole(queue_dir):
+def test_batch_of_large_bodies_is_put_whole(queue_dir):
     """The first one alone is more than is read ahead."""
     queue = Queue(queue_dir, sync=False)
     large = [bytes([number]) * (publish.AHEAD_BYTES + 1) for number in range(3)]
@@ -132,7 +132,7 @@ def test_a_batch_of_large_bodies_is_put_whole(queue_dir):
     assert drain(queue) == large[:1]
 
 
-def test_an_error_of_the_callers_iterator_passes_through(queue_dir, monkeypatch):
+def test_error_of_the_callers_iterator_passes_through(queue_dir, monkeypatch):
     """Even one that looks like a missing staging directory."""
     monkeypatch.setattr(publish, "AHEAD_BYTES", 2)
     queue = Queue(queue_dir)
@@ -161,7 +161,7 @@ def test_a_put_whose_slice_was_consumed_and_removed_before_the_flush_succeeds(qu
     with replaced(publish, DEEP=-1):
         queue.put(b"first")
         drain(other)
-        flushes = lambda path, flags, *_, **__: path.endswith(".slice/") and flags == fs.DIRECTORY  # noqa: E731
+        flushes = lambda path, flags, *_, **__: path.endswith(".slice") and flags == fs.DIRECTORY  # noqa: E731
         with before("open", consume, when=flushes):
             assert queue.put(b"x")
     assert got == [b"x"]

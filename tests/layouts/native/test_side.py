@@ -1,5 +1,7 @@
 """What is kept beside and after messages: notes of failures, records of identities, done files."""
 
+import contextlib
+import json
 import os
 
 import pytest
@@ -21,13 +23,13 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[:12])
-def test_a_note_that_is_not_as_we_write_them_is_no_note(queue_dir, text):
+def test_note_that_is_not_as_we_write_them_is_no_note(queue_dir, text):
     """The message is there, its reason is not known; all that reads notes goes on."""
     queue = Queue(queue_dir, backoff=0.0)
     queue.put(b"x")
     queue.get(timeout=0).retry(0.0, "why")
-    (note,) = [name for name in os.listdir(queue_dir) if name.endswith(".error")]
-    (queue_dir / note).write_text(text)
+    (note,) = queue_dir.glob("later/*/*.error")
+    note.write_text(text)
     (message,) = queue.peek()
     assert (message.error, message.leased_at) == (None, None)
     queue.purge()
@@ -39,7 +41,7 @@ def test_a_note_that_is_not_as_we_write_them_is_no_note(queue_dir, text):
     [*MALFORMED, '{"batch": 1e999}', '{"batch": "../x"}', '{"batch": null}'],
     ids=lambda text: text[:12],
 )
-def test_a_record_that_is_not_as_we_write_them_names_no_batch(queue_dir, text):
+def test_record_that_is_not_as_we_write_them_names_no_batch(queue_dir, text):
     """It counts as written, shows nothing, and stops neither purge nor consumers nor the next version."""
     queue = Queue(queue_dir, stale=0.0)
     directory, settings = queue.layout.directory, queue.settings
@@ -68,3 +70,35 @@ def test_an_ack_that_keeps_a_message_leaves_the_times_of_a_linked_file_alone(que
     linked, own = sorted(queue.peek("done"), key=lambda message: message.body)
     assert linked.leased_at is None
     assert own.leased_at is not None
+
+
+def test_a_leased_message_tells_when_it_was_claimed_or_renewed(tmp_path):
+    """By the last change of its file; nothing, if it was ended meanwhile."""
+    queue = Queue(tmp_path / "q", sync=False)
+    queue.put(b"x")
+    lease = queue.get(timeout=0)
+    held = queue.message(lease.message.id)
+    assert held.enqueued_at <= held.leased_at <= lease.until
+    lease.renew()
+    assert held.leased_at is None
+    renewed = queue.message(lease.message.id)
+    assert renewed.enqueued_at <= renewed.leased_at
+    lease.ack()
+    assert renewed.leased_at is None
+
+
+def test_a_note_keeps_the_trace_of_an_exception(queue_dir):
+    """Retried or dead, in a key of its own; a text without a trace has no such key."""
+    queue = Queue(queue_dir, backoff=0.0, max_attempts=2)
+    id = queue.put(b"x")
+    queue.get(timeout=0).retry(0.0, "why")
+    (note,) = queue_dir.rglob("*.error")
+    assert "trace" not in json.loads(note.read_text())
+    with contextlib.suppress(ZeroDivisionError), queue.get(timeout=10):
+        1 / 0  # noqa: B018 - the failure
+    dead = queue.message(id)
+    assert (dead.state, dead.error) == ("dead", "ZeroDivisionError: division by zero")
+    assert dead.trace.startswith(f'  File "{__file__}"')
+    assert dead.failure.text == f"{dead.error}\n{dead.trace}"
+    assert dead.to_dict()["trace"] == dead.trace
+    assert queue.redrive(match="test_a_note_keeps") == [id]

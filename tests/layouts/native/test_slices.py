@@ -21,7 +21,7 @@ def slices(queue):
     return [name for name in os.listdir(queue.path) if name.endswith(".slice")]
 
 
-def test_a_deep_queue_is_sliced_and_in_order(deep):
+def test_deep_queue_is_sliced_and_in_order(deep):
     """One producer's messages stay in order across slices."""
     queue = deep()
     queue.put(b"first")
@@ -67,7 +67,7 @@ def test_purge_removes_emptied_slices(deep, monkeypatch):
     assert not slices(queue)
 
 
-def test_a_queue_that_is_shallow_again_is_flat_again(native, monkeypatch):
+def test_queue_that_is_shallow_again_is_flat_again(native, monkeypatch):
     """Depth is looked at now and then."""
     monkeypatch.setattr(publish, "DEEP", 0)
     monkeypatch.setattr(publish, "SLICE_SIZE", 3)
@@ -92,7 +92,7 @@ def test_other_orders_lose_nothing_in_slices(deep, order):
     assert set(drain(queue)) == bodies
 
 
-def test_a_lease_in_a_slice_ends_like_others(deep):
+def test_lease_in_a_slice_ends_like_others(deep):
     """retry, release, reject and expiry keep the message in its slice or in dead."""
     queue = deep()
     for n in range(4):

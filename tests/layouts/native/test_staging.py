@@ -1,11 +1,12 @@
 """Staging directories: what a record names is shown, what a live writer fills stays, what is stale goes."""
 
+import errno
 import itertools
 import os
 import time
 
 import pytest
-from support.failing import before, of
+from support.failing import before, failing, of
 from support.kit import drain, replaced, wait_until
 from support.stopping import killed_before, stopped_before
 
@@ -60,7 +61,7 @@ def test_a_committed_batch_is_shown_by_a_consumer(committed):
     assert commit(committed) is False, "written before"
 
 
-def test_a_committed_batch_is_shown_by_purge(committed):
+def test_committed_batch_is_shown_by_purge(committed):
     """Nothing of it is removed."""
     queue = Queue(committed, stale=0.0)
     queue.purge()
@@ -73,7 +74,7 @@ def test_a_committed_batch_is_shown_by_a_repeated_write(committed):
     assert drain(Queue(committed)) == BODIES
 
 
-def test_a_committed_batch_is_not_stale(committed):
+def test_committed_batch_is_not_stale(committed):
     """However old it is: whoever wants to remove it has to ask this."""
     queue = Queue(committed, stale=0.0)
     queue.layout.directory.need()
@@ -103,7 +104,7 @@ def test_a_committer_stopped_for_longer_than_stale_before_its_record_fails(queue
     assert drain(queue) == BODIES
 
 
-def test_a_committer_stopped_for_longer_than_stale_after_its_record_succeeds(queue_dir):
+def test_committer_stopped_for_longer_than_stale_after_its_record_succeeds(queue_dir):
     """Consumers show and consume the batch meanwhile."""
     queue = Queue(queue_dir, stale=0.0)
     queue.layout.create()
@@ -115,7 +116,7 @@ def test_a_committer_stopped_for_longer_than_stale_after_its_record_succeeds(que
     assert drain(queue) == []
 
 
-def test_a_record_published_while_its_batch_is_removed_is_honoured(queue_dir):
+def test_record_published_while_its_batch_is_removed_is_honoured(queue_dir):
     """The remover has looked for records and is about to rename the directory away: it is shown after all."""
     Queue(queue_dir).layout.create()
     with stopped_before("link", lambda: commit(queue_dir, sync=False)) as go_on:
@@ -133,7 +134,7 @@ def test_a_record_published_while_its_batch_is_removed_is_honoured(queue_dir):
     assert drain(queue) == BODIES
 
 
-def test_a_record_published_just_before_its_batch_is_renamed_away_is_honoured(queue_dir):
+def test_record_published_just_before_its_batch_is_renamed_away_is_honoured(queue_dir):
     """The committer is stopped again before it shows the batch: the remover does."""
     Queue(queue_dir).layout.create()
     with stopped_before("rename", lambda: commit(queue_dir), when=shown) as go_on:
@@ -178,7 +179,7 @@ def test_a_staging_directory_is_renamed_away_before_its_files_go(queue_dir):
     assert drain(queue) == BODIES
 
 
-def test_a_staging_directory_that_is_touched_stays(queue_dir):
+def test_staging_directory_that_is_touched_stays(queue_dir):
     """For a job whose first row comes late; one that is gone is an error."""
     queue = Queue(queue_dir, stale=600.0)
     directory = queue.layout.directory
@@ -190,6 +191,23 @@ def test_a_staging_directory_that_is_touched_stays(queue_dir):
     assert queue.purge().new == 1
     with pytest.raises(QueueError, match="write it again"):
         staged.touch(directory, staging)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_staging_directory_can_be_touched_ahead(queue_dir, refused):
+    """For a job none of whose tasks runs for long; where no time can be set ahead it is touched."""
+    queue = Queue(queue_dir)
+    staging = staged.begin(queue.layout.directory, "1700000000000000000000001")
+    place = queue_dir / f"{staging}.batch.new"
+    age(place)
+    now = time.time()
+    if refused:
+        with failing("utime", errno.EPERM, when=lambda *_, ns=None, **__: ns is not None):
+            staged.touch(queue.layout.directory, staging, ahead=3600)
+    else:
+        staged.touch(queue.layout.directory, staging, ahead=3600)
+    assert abs(place.stat().st_mtime - now - 3600 * (not refused)) < 1800
+    assert queue.purge().new == 0
 
 
 def test_a_committed_batch_is_shown_before_its_record_is_forgotten(committed):

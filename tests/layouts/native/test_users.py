@@ -112,7 +112,7 @@ def purge(path):
     opened(path, stale=0.0).purge()
 
 
-def test_a_directory_of_another_users_costs_a_few_calls_not_many(shared):
+def test_directory_of_another_users_costs_a_few_calls_not_many(shared):
     """A look that finds nothing else ends soon, and does not try again at once."""
     as_user(ANN, put_many, shared)
     (batch,) = [name for name in os.listdir(shared) if name.endswith(".batch")]
@@ -133,7 +133,7 @@ def renames(path):
     return len(calls)
 
 
-def test_a_dead_directory_of_another_users_does_not_stop_claims(shared):
+def test_dead_directory_of_another_users_does_not_stop_claims(shared):
     """A message out of attempts cannot be moved there; the others are delivered."""
     (shared / "dead").mkdir()
     os.chmod(shared / "dead", 0o700)

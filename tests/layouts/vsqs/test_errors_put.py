@@ -18,7 +18,7 @@ from dirqueue import (
     QueueError,
     SettingsError,
 )
-from dirqueue.disk import mount
+from dirqueue.disk import fs, mount
 from dirqueue.layouts.vsqs import layout
 
 
@@ -74,6 +74,38 @@ def test_id_in_flight_is_found_where_time_alone_cannot_tell(make):
     assert not queue.layout._unused(name.partition(".")[0])
     assert queue.layout._unused("1700000000000")
     lease.ack()
+
+
+@pytest.fixture
+def listings(monkeypatch):
+    """Give a list that grows by one with each listing of a directory."""
+    seen = []
+    monkeypatch.setattr(fs, "listdir", lambda fd: seen.append(fd) or os.listdir(fd))
+    return seen
+
+
+def test_put_that_stalls_once_gives_its_id_up_and_lists_nothing(queue, monkeypatch, listings):
+    """An id that is no longer young may be in flight already; another id is cheaper than a look at all names."""
+    ages = iter([-1])
+    real = queue.layout._unused
+
+    def unused(id):
+        monkeypatch.setattr(layout, "SURE_MICROS", next(ages, 10**12))
+        return real(id)
+
+    monkeypatch.setattr(queue.layout, "_unused", unused)
+    queue.put(b"two")
+    assert listings == []
+    assert drain(queue) == [b"one", b"two"]
+
+
+def test_put_that_always_stalls_lists_the_queue_once_each_time(queue, monkeypatch, listings):
+    """Where no id is ever young, giving up does not help: it is tried once, then no more."""
+    monkeypatch.setattr(layout, "SURE_MICROS", -1)
+    for number in range(5):
+        queue.put(b"%d" % number)
+    assert len(listings) == 5
+    assert drain(queue) == [b"one", *(b"%d" % number for number in range(5))]
 
 
 def test_clock_that_was_set_back_makes_no_id_twice(queue):

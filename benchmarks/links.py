@@ -1,0 +1,257 @@
+"""Short messages as links: CPU against the same calls in C with files and with links, and durable puts against SQLite.
+
+    python benchmarks/links.py                        1k to 1M messages on tmpfs and, as root, on ext4 and xfs
+    python benchmarks/links.py --counts 1000 10000 --rounds 5 --on tmpfs
+
+First table: the CPU of a message that is published, and of one that is claimed, read and acknowledged, as ratios to the
+file floor and to the link floor in C of the same round; medians of the rounds. Second table: the wall time of one
+durable put, by one and by four processes at once, on images that lie on the real disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import floor
+import mounts
+
+SIZES = (100, 1000)
+COUNTS = (1000, 10_000, 100_000, 1_000_000)
+#: At a million this many are taken: the depth is the point, and time is short.
+TAKE = 100_000
+#: (publish, drain) at most, of the file floor and of the link floor, with links; and of the file floor, with files.
+GOALS = {
+    "tmpfs": ((0.45, 0.85), (1.6, None), (1.3, 1.3)),
+    "ext4": ((0.8, 1.05), (1.25, None), (1.2, 1.2)),
+    "xfs": ((0.7, 1.0), (1.25, None), (1.2, 1.2)),
+}
+Pair = tuple[float, float]
+
+
+# --- CPU -------------------------------------------------------------------------------------------------------
+
+
+def library(path: str, count: int, size: int, take: int, *, links: bool) -> Pair:
+    """Return the CPU of a published and of a consumed message, in seconds."""
+    from dirqueue import Queue
+
+    queue = Queue(path, sync=False, links=links)
+    queue.put(b"warm")
+    queue.get(timeout=0).ack()
+    body = b"x" * size
+    begin = time.process_time()
+    for _ in range(count):
+        queue.put(body)
+    published = time.process_time() - begin
+    begin = time.process_time()
+    for _ in range(take):
+        lease = queue.get(timeout=0)
+        lease.message.body  # noqa: B018
+        lease.ack()
+    return published / count, (time.process_time() - begin) / take
+
+
+def cell(name: str, where: str, count: int, size: int) -> Pair:
+    """Run one cell in a process of its own, on a directory of its own."""
+    path = tempfile.mkdtemp(dir=where)
+    take = min(count, TAKE)
+    try:
+        if name.startswith("c "):
+            binary = floor.binary()
+            if binary is None:
+                raise SystemExit("there is no C compiler")
+            work = "links" if name == "c links" else "store"
+            command = [binary, work, f"{path}/q", str(count), str(size), str(take)]
+            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            return found["put"]["cpu"] / count, found["get"]["cpu"] / take
+        command = [sys.executable, __file__, "--cell", name, f"{path}/q", str(count), str(size), str(take)]
+        put, get = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return put, get
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def compare(name: str, where: str, options: argparse.Namespace) -> None:
+    """Print the first table of one filesystem."""
+    of_files, of_links, files = GOALS[name]
+    print(f"\n{name}: CPU, publish / drain; goals: links {_pair(of_files)} of the file floor and", end=" ")
+    print(f"{of_links[0]} to publish of the link floor, files {_pair(files)}")
+    print(
+        f"{'size':>5} {'messages':>9}  {'links, of files in C':>22}  {'links, of links in C':>22}  ", end=""
+    )
+    print(f"{'files, of files in C':>22}   C files, C links (us)")
+    for size in options.sizes:
+        for count in options.counts:
+            _row(where, count, size, options.rounds or max(1, min(15, 60_000 // count)))
+
+
+def _row(where: str, count: int, size: int, rounds: int) -> None:
+    names = ["c files", "c links", "files", "links"]
+    rows = []
+    for _ in range(rounds):
+        random.shuffle(names)
+        rows.append({name: cell(name, where, count, size) for name in names})
+
+    def ratio(ours: str, theirs: str) -> str:
+        return _pair(tuple(statistics.median(row[ours][i] / row[theirs][i] for row in rows) for i in (0, 1)))
+
+    base = [
+        statistics.median(row[name][i] for row in rows) * 1e6
+        for name in ("c files", "c links")
+        for i in (0, 1)
+    ]
+    print(
+        f"{size:5} {count:9}  {ratio('links', 'c files'):>22}  {ratio('links', 'c links'):>22}  "
+        f"{ratio('files', 'c files'):>22}   {base[0]:.1f} {base[1]:.1f}, {base[2]:.1f} {base[3]:.1f}  (n={rounds})",
+        flush=True,
+    )
+
+
+def _pair(values: tuple[float | None, ...]) -> str:
+    return " / ".join("-" if value is None else f"{value:.2f}" for value in values)
+
+
+# --- durable puts ----------------------------------------------------------------------------------------------
+
+
+def _dirqueue(path: str, *, links: bool) -> Callable[[bytes], object]:
+    from dirqueue import Queue
+
+    return Queue(path, links=links).put
+
+
+def _sqlite(path: str) -> Callable[[bytes], object]:
+    import sqlite3
+
+    base = sqlite3.connect(path, isolation_level=None, timeout=60)
+    base.execute("pragma journal_mode=wal")
+    base.execute("pragma synchronous=full")
+    base.execute("create table if not exists messages (id integer primary key, body blob)")
+    return lambda body: base.execute("insert into messages (body) values (?)", (body,))
+
+
+def _litequeue(path: str) -> Callable[[bytes], object]:
+    import litequeue
+
+    queue = litequeue.LiteQueue(path, timeout=60)
+    queue.conn.execute("pragma synchronous=full")
+    return lambda body: queue.put(body.decode())
+
+
+def _persistqueue(path: str) -> Callable[[bytes], object]:
+    import persistqueue
+
+    queue = persistqueue.SQLiteAckQueue(path, auto_commit=True, multithreading=True, timeout=60)
+    queue._conn.execute("pragma synchronous=full")
+    return queue.put  # type: ignore[no-any-return]
+
+
+DURABLE: dict[str, Callable[[str], Callable[[bytes], object]]] = {
+    "dirqueue, links": lambda path: _dirqueue(path, links=True),
+    "dirqueue, files": lambda path: _dirqueue(path, links=False),
+    "SQLite, WAL, synchronous=full": _sqlite,
+    "litequeue": _litequeue,
+    "persist-queue": _persistqueue,
+}
+
+
+def producer(name: str, path: str, count: int) -> float:
+    """Put after a line on standard input; return the seconds it took."""
+    put, body = DURABLE[name](path), b"x" * 100
+    put(body)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    begin = time.perf_counter()
+    for _ in range(count):
+        put(body)
+    return time.perf_counter() - begin
+
+
+def durable(where: str, name: str, processes: int, count: int) -> float:
+    """Return the milliseconds of one put, all processes together."""
+    path = tempfile.mkdtemp(dir=where)
+    command = [sys.executable, __file__, "--producer", name, f"{path}/q", str(count)]
+    try:
+        with_pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        running = []
+        for _ in range(processes):  # one after the other: not all of them can make the tables
+            running.append(subprocess.Popen(command, **with_pipes))  # type: ignore[call-overload]
+            running[-1].stdout.readline()
+        for each in running:
+            each.stdin.write("go\n")
+            each.stdin.flush()
+        took = max(float(each.communicate()[0]) for each in running)
+        return took / (count * processes) * 1e3
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def compare_durable(name: str, where: str, options: argparse.Namespace) -> None:
+    """Print the second table of one filesystem."""
+    print(
+        f"\n{name}, on the disk: one durable put of 100 bytes, milliseconds of wall, by 1 and by 4 processes"
+    )
+    names = list(DURABLE)
+    times: dict[tuple[str, int], list[float]] = {}
+    for _ in range(options.rounds or 5):
+        random.shuffle(names)
+        for each in names:
+            for processes in (1, 4):
+                spent = durable(where, each, processes, options.puts)
+                times.setdefault((each, processes), []).append(spent)
+    for each in DURABLE:
+        print(f"{each:32}", *(f"{statistics.median(times[each, n]):7.2f}" for n in (1, 4)), flush=True)
+
+
+def main() -> None:
+    """Measure, or be one cell."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--counts", type=int, nargs="+", default=list(COUNTS))
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="rounds per row (default: by the number of messages)"
+    )
+    parser.add_argument("--puts", type=int, default=200, help="durable puts per process")
+    parser.add_argument("--on", nargs="+", default=["tmpfs", "ext4", "xfs"])
+    parser.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--producer", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cell:
+        name, path, *numbers = options.cell
+        print(json.dumps(library(path, *map(int, numbers), links=name == "links")))
+        return
+    if options.producer:
+        name, path, count = options.producer
+        print(producer(name, path, int(count)))
+        return
+    for name in options.on:
+        try:
+            with mounts.place(name, own=True) as place:
+                compare(name, str(place.path), options)
+        except mounts.Refused as refusal:
+            print(f"left out: {refusal}", file=sys.stderr)
+    for name in options.on:
+        if name != "tmpfs":
+            try:
+                with mounts.place(name, disk=Path(tempfile.gettempdir())) as place:
+                    compare_durable(name, str(place.path), options)
+            except mounts.Refused as refusal:
+                print(f"left out: {refusal}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.fspath(Path(__file__).parent.parent))
+    main()

@@ -1,0 +1,126 @@
+"""Attributes and the end of life of messages: a small file for each that has any, found by the id.
+
+Layer: layouts.  Touches: attributes/BUCKET/ID; BUCKET is the start of the minute in which ID was put.
+Invariant: it is there, and durable, before its message is visible; no change of state moves it. A queue without
+attributes/ pays nothing for it.
+Crash: a file whose message is gone is left, and purge removes it when it is stale.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
+from dirqueue.errors import access_error
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import ATTRIBUTES, MALFORMED, MINUTE
+from dirqueue.layouts.native.rooms import TRIES, Rooms
+from dirqueue.message import Extras
+
+#: For how long a look at whether there are any in the queue is trusted, for those who only look.
+TRUST_SECONDS = 1.0
+
+
+class ExtrasStore:
+    """What is kept beside the messages of one queue."""
+
+    def __init__(self, directory: Directory, rooms: Rooms, *, sync: bool) -> None:
+        self._directory = directory
+        self._rooms = rooms
+        self._sync = sync
+        self._there, self._looked = False, 0.0
+
+    def write(self, id: str, extras: Extras) -> None:
+        """Keep this for a message that is about to be published. Raises plain OSError."""
+        place, data, fd = place_of(id), dumps(extras), self._directory.fd
+        folder = names.folder_of(place)[:-1]
+        self._there = True
+        for _ in range(TRIES):
+            try:
+                fs.create(place, data, fd, sync=self._sync)
+                break
+            except FileNotFoundError:
+                self._rooms.make(folder)
+            except FileExistsError:
+                fs.discard(place, fd)  # NFS: made, reply lost, asked again: ids are never used twice
+        else:
+            raise OSError(errno.EBUSY, "the bucket is removed as fast as it is made", place)
+        if self._sync:
+            self._rooms.make_durable(folder)
+            self._directory.sync(folder)
+
+    def read(self, id: str) -> Extras | None:
+        """Return what is kept for a message; None if nothing is, or it is not as we write them."""
+        try:
+            found = loads(fs.read_file(place_of(id), self._directory.fd))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise access_error(
+                self._directory.path, f"read the attributes of message {id} of", error
+            ) from error
+        self._there = True
+        return found
+
+    def look(self, id: str) -> Extras | None:
+        """Return the same for somebody who looks at many: nothing is asked where there are none at all."""
+        return self.read(id) if self.any() else None
+
+    def any(self) -> bool:
+        """Return whether any message of the queue may carry something."""
+        now = time.monotonic()
+        if not self._there and now >= self._looked + TRUST_SECONDS:
+            self._there, self._looked = (
+                self._directory.find() and fs.exists(ATTRIBUTES, self._directory.fd),
+                now,
+            )
+        return self._there
+
+    def discard(self, id: str) -> None:
+        """Remove what is kept for a message that is gone, if there is anything."""
+        if self._there:
+            fs.discard(place_of(id), self._directory.fd)
+
+    def rename(self, old: str, new: str) -> None:
+        """Keep it for another id too, which the message is about to get; `discard` removes the old one."""
+        found = self.look(old) if old != new else None
+        if found is not None:
+            self.write(new, found)
+
+    def revive(self, id: str) -> None:
+        """Forget that a message was to expire: somebody wants it back. Raises plain OSError."""
+        found = self.look(id)
+        if found is not None and found.expires:
+            fs.replace_file(
+                place_of(id), dumps(found._replace(expires=0)), self._directory.fd, sync=self._sync
+            )
+
+
+def place_of(id: str) -> str:
+    """Return where the attributes of a message lie."""
+    put = names.micros_of(id)
+    return f"{ATTRIBUTES}/{put - put % MINUTE}/{id}"
+
+
+def dumps(extras: Extras) -> bytes:
+    """Return the file's content."""
+    import json
+
+    record: dict[str, object] = {"attributes": extras.attributes}
+    if extras.expires:
+        record["expires"] = extras.expires
+    return json.dumps(record).encode()
+
+
+def loads(data: bytes) -> Extras | None:
+    """Return what a file says; None if it is not as we write them."""
+    import json
+
+    try:
+        record = json.loads(data)
+        attributes = {str(name): str(value) for name, value in record["attributes"].items()}
+        return Extras(attributes, int(record.get("expires", 0)))
+    except MALFORMED:
+        return None
