@@ -16,8 +16,16 @@ _HOMES = {
     "Settings": "settings",
     "Stats": "stats",
     "Worker": "worker",
+    "Committed": "space",
+    "Put": "message",
+    "Space": "space",
+    "Transaction": "space",
     # errors
     "CodecError": "errors",
+    "Conflict": "errors",
+    "Contended": "errors",
+    "InDoubt": "errors",
+    "Move": "errors",
     "DirQueueError": "errors",
     "Empty": "errors",
     "Full": "errors",
@@ -39,9 +47,13 @@ _HOMES = {
 }
 __all__ = [
     "CodecError",
+    "Committed",
+    "Conflict",
+    "Contended",
     "DirQueueError",
     "Empty",
     "Full",
+    "InDoubt",
     "InvalidId",
     "LayoutError",
     "Lease",
@@ -50,7 +62,9 @@ __all__ = [
     "MessageError",
     "MessageNotFound",
     "MessageTooLarge",
+    "Move",
     "Purged",
+    "Put",
     "Queue",
     "QueueAccess",
     "QueueError",
@@ -61,7 +75,9 @@ __all__ = [
     "Retry",
     "Settings",
     "SettingsError",
+    "Space",
     "Stats",
+    "Transaction",
     "Unsupported",
     "Worker",
 ]
@@ -69,15 +85,19 @@ __all__ = [
 if TYPE_CHECKING:
     from dirqueue.errors import (
         CodecError,
+        Conflict,
+        Contended,
         DirQueueError,
         Empty,
         Full,
+        InDoubt,
         InvalidId,
         LayoutError,
         LeaseLost,
         MessageError,
         MessageNotFound,
         MessageTooLarge,
+        Move,
         QueueAccess,
         QueueError,
         QueueNotFound,
@@ -89,10 +109,11 @@ if TYPE_CHECKING:
     )
     from dirqueue.layouts.base import Purged
     from dirqueue.lease import Lease
-    from dirqueue.message import Message
+    from dirqueue.message import Message, Put
     from dirqueue.queue import Queue
     from dirqueue.queueset import QueueSet
     from dirqueue.settings import Settings
+    from dirqueue.space import Committed, Space, Transaction
     from dirqueue.stats import Stats
     from dirqueue.worker import Worker
 

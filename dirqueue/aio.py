@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, overload
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from dirqueue import codecs
+from dirqueue.admission import PutOptions
 from dirqueue.codecs import Codec
-from dirqueue.consumer import give_back
+from dirqueue.consumer import FRESH_SECONDS, give_back
 from dirqueue.disk.identity import PROCESS
 from dirqueue.errors import DirQueueError, Empty, Full
 from dirqueue.layouts.base import Purged
 from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.queue import Queue
-from dirqueue.settings import Settings, StrPath, check_seconds
+from dirqueue.settings import Given, Settings, StrPath, check_seconds
 from dirqueue.stats import Stats
 from dirqueue.waiting import GROWTH, LONGEST, SHORTEST
 
@@ -32,7 +33,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class _Threads:
+class Threads:
     """The threads of one queue. Its calls do not queue up behind those of other libraries in the loop's executor."""
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class _Threads:
 class AsyncLease(Generic[T]):
     """A lease whose ends are awaited; `async with` does what `with` does for a lease."""
 
-    def __init__(self, lease: Lease[T], threads: _Threads) -> None:
+    def __init__(self, lease: Lease[T], threads: Threads) -> None:
         self.lease = lease
         self._threads = threads
 
@@ -136,9 +137,9 @@ class AsyncLease(Generic[T]):
         """See `Lease.lost`."""
         return self.lease.lost
 
-    async def ack(self) -> None:
+    async def ack(self, then: Iterable[Any] | None = None) -> None:
         """See `Lease.ack`."""
-        await self._threads.finish(self.lease.ack)
+        await self._threads.finish(lambda: self.lease.ack(then))
 
     async def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
         """See `Lease.retry`."""
@@ -170,7 +171,12 @@ class AsyncQueue(Generic[T]):
 
     @overload
     def __init__(
-        self: AsyncQueue[str], path: StrPath, *, codec: Literal["text"], create: bool = ..., **settings: Any
+        self: AsyncQueue[str],
+        path: StrPath,
+        *,
+        codec: Literal["text"],
+        create: bool = ...,
+        **settings: Unpack[Given],
     ) -> None: ...
     @overload
     def __init__(
@@ -179,37 +185,43 @@ class AsyncQueue(Generic[T]):
         *,
         codec: Codec[T] | type[T],
         create: bool = ...,
-        **settings: Any,
+        **settings: Unpack[Given],
     ) -> None: ...
     @overload
     def __init__(
-        self: AsyncQueue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Any
+        self: AsyncQueue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Unpack[Given]
     ) -> None: ...
     @overload
-    def __init__(self: AsyncQueue[bytes], path: StrPath, *, create: bool = ..., **settings: Any) -> None: ...
+    def __init__(
+        self: AsyncQueue[bytes], path: StrPath, *, create: bool = ..., **settings: Unpack[Given]
+    ) -> None: ...
 
     def __init__(self, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> None:
         """See `Queue`."""
         self.queue: Queue[T] = Queue(path, codec=codec, **settings)
-        self._threads = _Threads()
+        self._threads = Threads()
 
     @overload
     @classmethod
-    async def create(cls, path: StrPath, *, codec: Literal["text"], **settings: Any) -> AsyncQueue[str]: ...
+    async def create(
+        cls, path: StrPath, *, codec: Literal["text"], **settings: Unpack[Given]
+    ) -> AsyncQueue[str]: ...
     @overload
     @classmethod
-    async def create(cls, path: StrPath, *, codec: Codec[R] | type[R], **settings: Any) -> AsyncQueue[R]: ...
+    async def create(
+        cls, path: StrPath, *, codec: Codec[R] | type[R], **settings: Unpack[Given]
+    ) -> AsyncQueue[R]: ...
     @overload
     @classmethod
-    async def create(cls, path: StrPath, *, codec: str, **settings: Any) -> AsyncQueue[Any]: ...
+    async def create(cls, path: StrPath, *, codec: str, **settings: Unpack[Given]) -> AsyncQueue[Any]: ...
     @overload
     @classmethod
-    async def create(cls, path: StrPath, **settings: Any) -> AsyncQueue[bytes]: ...
+    async def create(cls, path: StrPath, **settings: Unpack[Given]) -> AsyncQueue[bytes]: ...
 
     @classmethod
     async def create(cls, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
         """See `Queue.create`."""
-        maker = _Threads()
+        maker = Threads()
         try:
             await maker.run(lambda: Queue.create(path, codec=codec, **settings).close())
             return await maker.run(lambda: cls(path, codec=codec, **settings))
@@ -240,7 +252,7 @@ class AsyncQueue(Generic[T]):
 
     async def close(self) -> None:
         """Wait for the calls that run, then let go of threads and descriptors; the next use opens them again."""
-        closer = _Threads()
+        closer = Threads()
         try:
             await closer.finish(self._close)
         finally:
@@ -251,25 +263,28 @@ class AsyncQueue(Generic[T]):
         self.queue.close()
 
     @overload
-    async def put(
-        self: AsyncQueue[bytes],
-        body: bytes | str,
-        *,
-        delay: float = ...,
-        priority: int | None = ...,
-        timeout: float | None = ...,
-    ) -> str: ...
+    async def put(self: AsyncQueue[bytes], body: bytes | str, **how: Unpack[PutOptions]) -> str: ...
     @overload
-    async def put(
-        self, body: T, *, delay: float = ..., priority: int | None = ..., timeout: float | None = ...
-    ) -> str: ...
+    async def put(self, body: T, **how: Unpack[PutOptions]) -> str: ...
 
     async def put(
-        self, body: Any, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
+        self,
+        body: Any,
+        *,
+        delay: float = 0,
+        at: datetime | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+        timeout: float | None = None,
     ) -> str:
         """See `Queue.put`. A put that is cancelled may still have happened."""
         return await self._patiently(
-            Full, timeout, lambda: self.queue.put(body, delay=delay, priority=priority, timeout=0)
+            Full,
+            timeout,
+            lambda: self.queue.put(
+                body, delay=delay, at=at, ttl=ttl, priority=priority, attributes=attributes, timeout=0
+            ),
         )
 
     async def put_many(
@@ -277,6 +292,7 @@ class AsyncQueue(Generic[T]):
         bodies: Iterable[T | str],
         *,
         delay: float = 0,
+        at: datetime | None = None,
         priority: int | None = None,
         timeout: float | None = None,
     ) -> list[str]:
@@ -284,7 +300,9 @@ class AsyncQueue(Generic[T]):
         if self.settings.max_messages:
             bodies = list(bodies)
         return await self._patiently(
-            Full, timeout, lambda: self.queue.put_many(bodies, delay=delay, priority=priority, timeout=0)
+            Full,
+            timeout,
+            lambda: self.queue.put_many(bodies, delay=delay, at=at, priority=priority, timeout=0),
         )
 
     async def put_path(
@@ -292,6 +310,7 @@ class AsyncQueue(Generic[T]):
         file: StrPath,
         *,
         delay: float = 0,
+        at: datetime | None = None,
         priority: int | None = None,
         timeout: float | None = None,
         link: bool = False,
@@ -300,7 +319,7 @@ class AsyncQueue(Generic[T]):
         return await self._patiently(
             Full,
             timeout,
-            lambda: self.queue.put_path(file, delay=delay, priority=priority, timeout=0, link=link),
+            lambda: self.queue.put_path(file, delay=delay, at=at, priority=priority, timeout=0, link=link),
         )
 
     async def get(self, *, timeout: float | None = None, lease: float | None = None) -> AsyncLease[T]:
@@ -345,13 +364,16 @@ class AsyncQueue(Generic[T]):
         self, timeout: float | None = None, limit: int | None = None, *, lease: float | None = None
     ) -> AsyncIterator[AsyncLease[T]]:
         """See `Queue.consume`."""
-        done = 0
+        done, looked = 0, time.monotonic()
         while limit is None or done < limit:
             try:
                 claimed = await self.get(timeout=timeout, lease=lease)
             except Empty:
                 return
             done += 1
+            if time.monotonic() - looked > FRESH_SECONDS:
+                await self._threads.finish(self.queue.refresh)
+                looked = time.monotonic()
             yield claimed
 
     async def peek(self, state: str = "ready", limit: int | None = None) -> list[Message[T]]:
@@ -361,6 +383,30 @@ class AsyncQueue(Generic[T]):
     async def message(self, id: str) -> Message[T]:
         """See `Queue.message`."""
         return await self._threads.run(lambda: self.queue.message(id))
+
+    async def pause(self) -> bool:
+        """See `Queue.pause`."""
+        return await self._threads.run(self.queue.pause)
+
+    async def resume(self) -> bool:
+        """See `Queue.resume`."""
+        return await self._threads.run(self.queue.resume)
+
+    async def paused(self) -> bool:
+        """See `Queue.paused`; awaited, since it looks at the disk."""
+        return await self._threads.run(lambda: self.queue.paused)
+
+    async def join(self, id: str | None = None, *, timeout: float | None = None) -> bool:
+        """See `Queue.join`."""
+        deadline = None if timeout is None else time.monotonic() + check_seconds("timeout", timeout)
+        pause = SHORTEST
+        while True:
+            if await self._threads.run(lambda: self.queue.join(id, timeout=0)):
+                return True
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(pause * GROWTH, LONGEST)
 
     async def stats(self) -> Stats:
         """See `Queue.stats`."""
@@ -382,6 +428,14 @@ class AsyncQueue(Generic[T]):
     async def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
         """See `Queue.purge`."""
         return await self._threads.run(lambda: self.queue.purge(progress=progress))
+
+    async def configure(self, *, reset: Iterable[str] = (), **settings: Unpack[Given]) -> Settings:
+        """See `Queue.configure`."""
+        return await self._threads.run(lambda: self.queue.configure(reset=reset, **settings))
+
+    async def refresh(self) -> bool:
+        """See `Queue.refresh`."""
+        return await self._threads.run(self.queue.refresh)
 
     async def clear(self) -> int:
         """See `Queue.clear`."""

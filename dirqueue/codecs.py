@@ -1,10 +1,12 @@
-"""How a body becomes bytes and back: bytes, text and json are built in.
+"""How a body becomes bytes and back: bytes, text, json, records, and the types that Python programs have.
 
 Layer: pure values, no I/O.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from dirqueue.errors import CodecError, SettingsError
@@ -55,61 +57,125 @@ class Text:
         return data.decode()
 
 
-class Json(Generic[T]):
-    """JSON. With a dataclass as `type`, bodies are its instances; what cannot be read back as one is refused."""
+class Json:
+    """JSON: what Python's json module makes of a value. Dataclasses become objects, and are read back as dicts."""
 
-    def __init__(self, type: type[T] | None = None) -> None:
-        self.type = type
-
-    def encode(self, value: T, /) -> bytes:
+    def encode(self, value: Any, /) -> bytes:
         import json
 
-        data = json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode()
-        if self.type is not None:
-            # Else a consumer would find out, and move the message to dead/.
-            try:
-                self.decode(data)
-            except Exception as error:
-                given, wanted = type(value).__name__, self.type.__name__
-                raise ValueError(f"{given} cannot be read back as {wanted}: {error}") from error
-        return data
+        return json.dumps(value, default=_plain, separators=(",", ":"), ensure_ascii=False).encode()
 
-    def decode(self, data: bytes, /) -> T:
+    def decode(self, data: bytes, /) -> Any:
         import json
 
-        value: Any = json.loads(data)
-        if self.type is None:
-            return value  # type: ignore[no-any-return]
-        if not isinstance(value, dict):
-            raise ValueError(f"expected a JSON object, got {value!r:.60}")
-        return self.type(**value)
+        return json.loads(data)
 
 
 def _plain(value: Any) -> Any:
-    import dataclasses
+    from dirqueue.structures import plain
 
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    return plain(value)
+
+
+class Typed(Generic[T]):
+    """Bodies of one type. What could not be read back is refused when it is encoded.
+
+    Else a consumer would find out, long after the producer could have known, and move the message to dead/.
+    """
+
+    def __init__(
+        self,
+        kind: type[T],
+        write: Callable[[Any], bytes],
+        read: Callable[[bytes], T],
+        same: Callable[[Any, T], bool] | None = None,
+        *,
+        others: bool = False,
+    ) -> None:
+        self.type = kind
+        self._write = write
+        self._read = read
+        #: Whether what was read is what was written; if None, their bytes are compared.
+        self._same = same
+        #: Whether a value of another type is good if its bytes can be read as one of this.
+        self._others = others
+
+    def __repr__(self) -> str:
+        return self.type.__name__
+
+    def encode(self, value: Any, /) -> bytes:
+        given, wanted = type(value).__name__, self.type.__name__
+        mine = isinstance(value, self.type)
+        if not mine and not self._others:
+            raise TypeError(f"{given} is not {wanted}")
+        data = self._write(value)
+        try:
+            again = self._read(data)
+        except Exception as error:
+            raise ValueError(f"{given} cannot be read back as {wanted}: {error}") from error
+        same = self._same(value, again) if self._same else self._write(again) == data
+        if mine and not same:
+            raise ValueError(f"{given} cannot be read back as {wanted}: it would come back as {again!r:.200}")
+        return data
+
+    def decode(self, data: bytes, /) -> T:
+        return self._read(data)
+
+
+def _dataclass(kind: type[T]) -> Typed[T]:
+    from dirqueue.structures import reader, same
+
+    try:
+        read = reader(kind)
+    except TypeError as error:
+        raise SettingsError(f"codec {kind.__name__} cannot be read back from JSON: {error}") from None
+    json = _BUILT_IN["json"]
+    return Typed(kind, json.encode, lambda data: read(json.decode(data), ""), same, others=True)
+
+
+def _struct(kind: type[T]) -> Typed[T]:
+    import msgspec
+
+    compares = kind.__struct_config__.eq  # type: ignore[attr-defined]
+    return Typed(
+        kind, msgspec.json.encode, msgspec.json.Decoder(kind).decode, operator.eq if compares else None
+    )
+
+
+def _model(kind: Any) -> Typed[Any]:
+    return Typed(kind, lambda value: value.model_dump_json().encode(), kind.model_validate_json)
 
 
 BYTES: Codec[Any] = Bytes()
 
 
 def find(codec: str | type | Codec[Any]) -> Codec[Any]:
-    """Return the codec for a name (bytes, text, json), a dataclass, or an object with encode() and decode()."""
+    """Return the codec for a name (bytes, text, json, records), a type, or an object with encode() and decode().
+
+    Types are dataclasses, structs of msgspec, and models with model_dump_json() and model_validate_json() (pydantic).
+    """
     import dataclasses
 
+    if codec == "records":
+        from dirqueue.records import RECORDS  # zlib and struct: not for everybody
+
+        return RECORDS
     if isinstance(codec, str):
         if codec not in _BUILT_IN:
-            raise SettingsError(f"there is no codec {codec!r}; there are {', '.join(_BUILT_IN)}")
+            raise SettingsError(f"there is no codec {codec!r}; there are {', '.join(_BUILT_IN)}, records")
         return _BUILT_IN[codec]
-    if isinstance(codec, type) and dataclasses.is_dataclass(codec):
-        return Json(codec)
+    if isinstance(codec, type):
+        if hasattr(codec, "model_validate_json") and hasattr(codec, "model_dump_json"):
+            return _model(codec)
+        if hasattr(codec, "__struct_fields__"):
+            return _struct(codec)
+        if dataclasses.is_dataclass(codec):
+            return _dataclass(codec)
     if callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
         return codec  # type: ignore[return-value]
     raise SettingsError(
-        f"codec must be bytes, text, json, a dataclass, or have encode() and decode(), not {codec!r:.60}"
+        f"codec must be bytes, text, json, records, a dataclass, a msgspec struct, a pydantic model, or have encode() "
+        f"and decode(), not {codec!r:.60}"
     )
 
 

@@ -5,6 +5,7 @@ Layer: mechanisms.  Shared by Queue and QueueSet.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -14,12 +15,19 @@ from dirqueue.settings import check_count
 
 T = TypeVar("T")
 
+#: Whoever consumes for longer looks this often whether settings were changed.
+FRESH_SECONDS = 0.5
+
 
 class Consumer(Generic[T]):
     """Anything that leases can be got from."""
 
     def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[T]:
         """Claim the next message."""
+        raise NotImplementedError
+
+    def refresh(self) -> bool:
+        """Go by the settings that were changed meanwhile; return whether there are any."""
         raise NotImplementedError
 
     def get_many(self, n: int, *, timeout: float | None = None, lease: float | None = None) -> list[Lease[T]]:
@@ -42,13 +50,16 @@ class Consumer(Generic[T]):
         """Yield leases until there was no message for `timeout` seconds (None: wait without limit), at most `limit`."""
         if limit is not None:
             check_count("limit", limit)
-        done = 0
+        done, looked = 0, time.monotonic()
         while limit is None or done < limit:
             try:
                 claimed = self.get(timeout=timeout, lease=lease)
             except Empty:
                 return
             done += 1
+            if time.monotonic() - looked > FRESH_SECONDS:
+                self.refresh()  # after a wait: what failed is judged by the settings of now
+                looked = time.monotonic()
             yield claimed
 
 

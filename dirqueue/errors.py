@@ -13,18 +13,21 @@
     │   ├── QueueNotFound    (FileNotFoundError)
     │   ├── QueueAccess      (OSError)          not a directory, no permission, read-only, full disk ...
     │   ├── LayoutError                         unknown, mixed or newer format, damaged queue.json
-    │   └── Unsupported                         this layout cannot do that, and why
+    │   ├── Unsupported                         this layout cannot do that, and why
+    │   └── InDoubt          (OSError)          a transaction of which nobody knows any more whether it was committed
+    ├── Conflict         (LookupError)          a transaction met something that is not as it was seen
+    │   └── Contended                           others were faster, twenty times
     └── SettingsError    (ValueError)           an invalid setting or argument
 
 Layer: pure values.  Each error keeps its parts as attributes and survives pickling.
-Raised *by handlers* to steer a worker: `Retry`, `Reject`, `Release`.
+Raised *by handlers* to steer a worker: `Retry`, `Reject`, `Release`, `Move`.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 
 class DirQueueError(Exception):
@@ -168,6 +171,53 @@ class Unsupported(QueueError):
         self.capability = capability
 
 
+class InDoubt(QueueError, OSError):
+    """A transaction on a network filesystem was either committed or aborted, and nothing tells which any more.
+
+    It takes a call that the server answers only after hours, when others have purged what was left.
+    """
+
+
+class Ref(NamedTuple):
+    """A message that stood in the way of a transaction."""
+
+    #: Its id: of the user's own where one was given.
+    id: str
+    #: The name of its queue.
+    queue: str
+    #: The exact name by which it was to be used; empty for a message that was to be put.
+    version: str = ""
+
+
+class Conflict(DirQueueError, LookupError):
+    """A transaction was refused: nothing was done. All that was in its way is listed.
+
+    `missing` are gone, `changed` are there in another state or under another lease than was seen, `held` are of these
+    the ones that another client holds, `taken` are ids of the user's own that other messages have.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("missing", "changed", "held", "taken")
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        missing: list[Ref] | None = None,
+        changed: list[Ref] | None = None,
+        held: list[Ref] | None = None,
+        taken: list[Ref] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.missing = missing or []
+        self.changed = changed or []
+        self.held = held or []
+        self.taken = taken or []
+
+
+class Contended(Conflict):
+    """Twenty tries met others that were faster: nothing was done. Try again, or spread the work."""
+
+
 class SettingsError(DirQueueError, ValueError):
     """An invalid setting or argument. The message names it and lists the allowed values."""
 
@@ -190,6 +240,14 @@ class Reject(Exception):
 
 class Release(Exception):
     """Raised in a handler: not mine; give it back, not counted as a failure."""
+
+
+class Move(Exception):
+    """Raised in a handler: this message belongs into another queue of the same space."""
+
+    def __init__(self, queue: str, error: str | None = None) -> None:
+        super().__init__(queue, error)
+        self.queue, self.error = queue, error
 
 
 #: What a person can do about an errno, by name, for the errors people really meet.

@@ -11,16 +11,26 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from dirqueue.codecs import BYTES, Codec
 from dirqueue.disk.identity import PROCESS
-from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, Reject, Release, Retry
-from dirqueue.layouts.base import Claim, Layout
-from dirqueue.message import Entry, Message, instant
+from dirqueue.errors import (
+    DirQueueError,
+    LeaseLost,
+    MessageNotFound,
+    Move,
+    Reject,
+    Release,
+    Retry,
+    SettingsError,
+)
+from dirqueue.failure import describe
+from dirqueue.layouts.base import Claim, Committer, Layout
+from dirqueue.message import Entry, Extras, Message, Put, instant
 from dirqueue.renewer import RENEWER
 from dirqueue.settings import check_seconds
 
@@ -37,11 +47,12 @@ RENAMED = 10
 class LeasedMessage(Message[T]):
     """The message of a lease. Its properties follow renewals."""
 
-    __slots__ = ("_claim", "_layout")
+    __slots__ = ("_claim",)
+    _source: Layout
 
     def __init__(self, claim: Claim, layout: Layout, codec: Codec[T]) -> None:
         self._claim = claim
-        self._source = self._layout = layout
+        self._source = layout
         self._codec = codec
         self._data = claim.data
         # COST: decoding bytes by the codec would be 1 % of get + ack on tmpfs.
@@ -49,7 +60,7 @@ class LeasedMessage(Message[T]):
 
     @property
     def entry(self) -> Entry:
-        return self._layout.entry(self._claim)
+        return self._source.entry(self._claim)
 
     @property
     def id(self) -> str:
@@ -63,8 +74,12 @@ class LeasedMessage(Message[T]):
     def token(self) -> str:
         return self._claim.token
 
+    @property
+    def extras(self) -> Extras | None:
+        return self._claim.extras  # read with the claim
+
     def _at(self, look: Callable[[str], R]) -> R:
-        directory = self._layout.directory
+        directory = self._source.directory
         if directory.fd < 0:
             directory.need()
         for _ in range(RENAMED):
@@ -87,7 +102,7 @@ class Lease(Generic[T]):
         "_generation": None,
         "_layout": None,
         "_lock": None,
-        "_message": None,
+        "message": "The leased message.",
         "seconds": "The length of the lease when it was claimed, and of a renewal that names none.",
     }
 
@@ -95,7 +110,7 @@ class Lease(Generic[T]):
         self._layout = layout
         self._claim = claim
         self._codec = codec
-        self._message: LeasedMessage[T] | None = None
+        self.message: Message[T] = LeasedMessage(claim, layout, codec)
         self._generation = PROCESS.generation
         # Created by the first renewal: until then no other thread renames the file.
         # COST: created here, and taken by every ack, it would be 2 % of get + ack on tmpfs.
@@ -112,17 +127,19 @@ class Lease(Generic[T]):
         )
 
     @property
-    def message(self) -> Message[T]:
-        """The leased message."""
-        message = self._message
-        if message is None:
-            message = self._message = LeasedMessage(self._claim, self._layout, self._codec)
-        return message
+    def claim(self) -> Claim:
+        """What is held, in the layout's terms; a renewal changes it."""
+        return self._claim
 
     @property
     def path(self) -> str:
         """The directory of the queue that the message came from."""
         return self._layout.directory.path
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the queue that the message came from: the object that its `Queue.layout` is."""
+        return self._layout
 
     @property
     def codec(self) -> Codec[T]:
@@ -154,8 +171,15 @@ class Lease(Generic[T]):
         """Whether the lease was found to be lost, perhaps by a renewal in the background: stop working."""
         return self._ended == "lost"
 
-    def ack(self) -> None:
-        """The work is done: the message is gone for good when this returns."""
+    def ack(self, then: Iterable[Any] | None = None) -> None:
+        """The work is done: the message is gone for good when this returns.
+
+        Args:
+            then: Messages to put with it, each a `Put(queue, body)`: all of it happens, or nothing does. For leases
+                from the queues of a `Space`. Raises Conflict, as a transaction does.
+        """
+        if then is not None:
+            return self._ack_with(then)
         shared = self._lock
         if shared or self._ended or self._generation != PROCESS.generation:
             return self._end("ack", "acked", self._layout.ack)
@@ -169,8 +193,51 @@ class Lease(Generic[T]):
         self._ended = "acked"
         return None
 
+    def _ack_with(self, then: Iterable[Any]) -> None:
+        self._space("ack(then=...)").commit_with(self, then)
+
+    def move(self, queue: str, error: str | BaseException | None = None) -> None:
+        """Move the message to another queue of the space, where it begins a new life.
+
+        Args:
+            queue: The name of the queue.
+            error: Why, if it failed here; kept beside the message.
+        """
+        self._space("move").move_lease(self, queue, describe(error))
+
+    def _space(self, doing: str) -> Committer:
+        if self._layout.space is None:
+            raise SettingsError(
+                f"{doing} needs a lease from a Space, and {self.path!r} was opened as a queue alone: "
+                f"use Space({os.path.dirname(self.path)!r}).get({os.path.basename(self.path)!r})"
+            )
+        return self._layout.space
+
+    @contextlib.contextmanager
+    def frozen(self, doing: str) -> Iterator[Claim]:
+        """Keep other threads from renewing or ending the lease in the block; LeaseLost if it is not held any more."""
+        if self._generation != PROCESS.generation:
+            raise self._refusal(doing)
+        self._guard()
+        with self._lock or contextlib.nullcontext():
+            if self._ended:
+                raise self._refusal(doing)
+            yield self._claim
+
+    @property
+    def shared(self) -> bool:
+        """Whether other threads may renew or end it, or somebody has ended it: then it is used only while `frozen`."""
+        return self._lock is not None or bool(self._ended) or self._generation != PROCESS.generation
+
+    def finish(self, how: str) -> None:
+        """Record how a transaction ended the lease; nothing if it only renewed it."""
+        self._ended = how
+
     def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
-        """The work failed: deliver again after `delay` seconds (backoff if None); dead after max_attempts."""
+        """The work failed: deliver again after `delay` seconds (backoff if None); dead after max_attempts.
+
+        Of an exception given as `error` the traceback is kept too.
+        """
         layout, attempts = self._layout, self._claim.attempts
         reason = describe(error)
         if delay is not None:
@@ -263,20 +330,25 @@ class Lease(Generic[T]):
         except DirQueueError as worse:
             error.add_note(f"and then: {worse}")
             return False
-        return isinstance(error, (Retry, Reject, Release))
+        return isinstance(error, (Retry, Reject, Release, Move))
 
 
 class Outcome(NamedTuple):
     """How to end a lease. Plain values: they cross the socket between a worker and its child processes."""
 
-    verb: Literal["ack", "retry", "release", "reject"] = "ack"
+    verb: Literal["ack", "retry", "release", "reject", "move"] = "ack"
     delay: float | None = None
     error: str | None = None
+    #: Messages to put together with the ack, and the queue to move to.
+    then: tuple[Put, ...] = ()
+    queue: str = ""
 
     def end(self, lease: Lease[Any]) -> None:
         """End the lease in this way."""
         if self.verb == "ack":
-            lease.ack()
+            lease.ack(self.then) if self.then else lease.ack()
+        elif self.verb == "move":
+            lease.move(self.queue, self.error)
         elif self.verb == "retry":
             lease.retry(self.delay, self.error)
         elif self.verb == "reject":
@@ -295,19 +367,14 @@ def verb_for(error: BaseException, *, propagates: bool = False) -> Outcome:
     counted, because a message released uncounted would come again at once, without end.
     """
     if isinstance(error, Retry):
-        return Outcome("retry", error.delay, describe(error.error))
+        return Outcome("retry", error.delay, describe(error))
     if isinstance(error, Reject):
-        return Outcome("reject", None, describe(error.reason))
+        return Outcome("reject", None, describe(error))
+    if isinstance(error, Move):
+        return Outcome("move", None, describe(error.error), (), error.queue)
     if isinstance(error, Release) or (propagates and not isinstance(error, Exception)):
         return Outcome("release")
     return Outcome("retry", None, describe(error))
-
-
-def describe(error: object) -> str | None:
-    """Return an error as text: of an exception its type and message, of anything else its str()."""
-    if isinstance(error, BaseException):
-        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return None if error is None else str(error)
 
 
 #: Held for a moment by whoever creates the lock of a lease. Reentrant: a signal handler may renew one too.

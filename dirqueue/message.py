@@ -30,22 +30,62 @@ class Entry(NamedTuple):
     priority: int | None = None
 
 
+class Put(NamedTuple):
+    """A message to be put into a queue of a space: what `lease.ack(then=[...])` takes, and what a handler returns."""
+
+    #: The name of the queue, in the same space.
+    queue: str
+    #: What the space's codec takes; bytes or str without one.
+    body: Any
+    delay: float = 0
+    priority: int | None = None
+    #: An id of your own, unique in the space.
+    id: str | None = None
+    #: Whether a message that has this id already is as good.
+    skip_existing: bool = False
+
+
 class Failure(NamedTuple):
     """Why a message failed last, as recorded beside it."""
 
     error: str
     at: datetime
     leased_at: datetime | None = None
+    #: The traceback of a handler, the last call first, or the last output of a program.
+    trace: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The error and the trace under it."""
+        return f"{self.error}\n{self.trace}" if self.trace else self.error
+
+
+class Located(Protocol):
+    """What has a path."""
+
+    @property
+    def path(self) -> str: ...
+
+
+class Extras(NamedTuple):
+    """What a message carries beside its body."""
+
+    attributes: dict[str, str]
+    #: When it is not delivered any more, in microseconds since the epoch; 0 = never.
+    expires: int = 0
 
 
 class Source(Protocol):
     """What a message needs of the layout it came from."""
 
+    @property
+    def directory(self) -> Located: ...
     def load(self, place: str) -> bytes: ...
     def stream(self, place: str) -> BinaryIO: ...
     def size(self, place: str) -> int: ...
     def leased_at(self, entry: Entry) -> datetime | None: ...
     def failure(self, entry: Entry) -> Failure | None: ...
+    def extras(self, entry: Entry) -> Extras | None: ...
     def cancel(self, entry: Entry) -> None: ...
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry: ...
 
@@ -87,9 +127,19 @@ class Message(Generic[T]):
         return self._entry
 
     @property
+    def layout(self) -> Any:
+        """The layout that it came from: `queue.layout`."""
+        return self._source
+
+    @property
     def id(self) -> str:
         """The id that put() returned."""
         return self.entry.id
+
+    @property
+    def path(self) -> str:
+        """The directory of the queue that it is in."""
+        return self._source.directory.path
 
     @property
     def data(self) -> bytes:
@@ -146,7 +196,7 @@ class Message(Generic[T]):
 
     @property
     def leased_at(self) -> datetime | None:
-        """When it was last claimed, if the queue recorded that (for done and failed messages)."""
+        """When it was last claimed, if the layout records that; while it is leased: claimed or last renewed."""
         return self._source.leased_at(self.entry)
 
     @property
@@ -159,6 +209,29 @@ class Message(Generic[T]):
         """Why it failed last, if it did."""
         failure = self.failure
         return failure.error if failure else None
+
+    @property
+    def extras(self) -> Extras | None:
+        """Its attributes and when it expires, if it has any."""
+        return self._source.extras(self.entry)
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The map of text that it was put with; empty if none."""
+        extras = self.extras
+        return extras.attributes if extras else {}
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it is not delivered any more, if it was put with a ttl."""
+        extras = self.extras
+        return instant(extras.expires) if extras and extras.expires else None
+
+    @property
+    def trace(self) -> str | None:
+        """What explains the error: a handler's traceback, the last call first, or a program's last output."""
+        failure = self.failure
+        return failure.trace if failure else None
 
     def cancel(self) -> None:
         """Remove an unclaimed message; MessageNotFound if another client was faster."""
@@ -174,6 +247,7 @@ class Message(Generic[T]):
         """Return everything but the body, as plain values for JSON."""
         failure = self.failure
         leased_at = self.leased_at
+        extras = self.extras or Extras({})
         return {
             "id": self.id,
             "state": self.state,
@@ -186,4 +260,7 @@ class Message(Generic[T]):
             "size": self.size,
             "error": failure.error if failure else None,
             "failed_at": failure.at.isoformat() if failure else None,
+            "trace": failure.trace if failure else None,
+            "attributes": extras.attributes,
+            "expires_at": instant(extras.expires).isoformat() if extras.expires else None,
         }

@@ -6,40 +6,36 @@ Layer: public objects.  The layout does everything on disk; here are arguments, 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, TypeVar, overload
+from typing import Any, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
-from dirqueue import codecs, states, stored_settings
+from dirqueue import cleaning, codecs, dead_letters, states, stored_settings, waiting
 from dirqueue import settings as settings_
+from dirqueue.admission import Admission, PutOptions
 from dirqueue.codecs import Codec
 from dirqueue.consumer import Consumer
-from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.directory import not_found
 from dirqueue.errors import (
     CodecError,
     Empty,
-    Full,
     MessageNotFound,
-    MessageTooLarge,
     QueueError,
     SettingsError,
     access_error,
 )
 from dirqueue.interrupts import INTERRUPTS, check_interrupt
-from dirqueue.layouts import open_layout
-from dirqueue.layouts.base import Claim, Layout, Purged, refuse
+from dirqueue.layouts import locate, open_layout
+from dirqueue.layouts.base import Claim, Layout, Purged, refuse, remove_all
 from dirqueue.lease import Lease
 from dirqueue.message import Message
-from dirqueue.settings import Settings, StrPath, check_count, check_path, check_priority, check_seconds
+from dirqueue.settings import Given, Settings, StrPath, check_count, check_path, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-#: A bounded queue is counted again when one part in so many of the room that was found is used up.
-TRUST_ROOM = 4
 
 
 class Queue(Consumer[T]):
@@ -47,67 +43,115 @@ class Queue(Consumer[T]):
 
     @overload
     def __init__(
-        self: Queue[str], path: StrPath, *, codec: Literal["text"], create: bool = ..., **settings: Any
+        self: Queue[str],
+        path: StrPath,
+        *,
+        codec: Literal["text"],
+        create: bool = ...,
+        **settings: Unpack[Given],
     ) -> None: ...
     @overload
     def __init__(
-        self: Queue[T], path: StrPath, *, codec: Codec[T] | type[T], create: bool = ..., **settings: Any
+        self: Queue[T],
+        path: StrPath,
+        *,
+        codec: Codec[T] | type[T],
+        create: bool = ...,
+        **settings: Unpack[Given],
     ) -> None: ...
     @overload
     def __init__(
-        self: Queue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Any
+        self: Queue[Any], path: StrPath, *, codec: str, create: bool = ..., **settings: Unpack[Given]
     ) -> None: ...
     @overload  # last: its **settings would match a codec too
-    def __init__(self: Queue[bytes], path: StrPath, *, create: bool = ..., **settings: Any) -> None: ...
+    def __init__(
+        self: Queue[bytes], path: StrPath, *, create: bool = ..., **settings: Unpack[Given]
+    ) -> None: ...
 
     def __init__(
-        self, path: StrPath, *, codec: Any = codecs.BYTES, create: bool = True, **settings: Any
+        self,
+        path: StrPath,
+        *,
+        codec: Any = codecs.BYTES,
+        create: bool = True,
+        **settings: Unpack[Given],
     ) -> None:
         """Open the queue.
 
         Args:
             path: The directory.
-            codec: How bodies become bytes: "bytes", "text", "json", a dataclass, or an object with encode and decode.
+            codec: "bytes", "text", "json", "records", a dataclass, pydantic model, msgspec struct, or a `Codec`.
             create: Whether a put may create the directory; if False, it must exist now.
-            settings: See `dirqueue.settings.Settings`. Those that the queue was created with hold; giving another value
-                for one of them is a SettingsError.
+            settings: See `dirqueue.settings.Settings`. They hold for this object. Those that the queue keeps (see
+                `create` and `configure`) hold for all; giving another value for one of them is a SettingsError.
         """
         self.path = check_path(path)
         self._codec: Codec[Any] = codec if codec is codecs.BYTES else codecs.find(codec)
-        directory = Directory(self.path, create=create)
+        directory = locate(self.path, create=create, layout=settings.get("layout", "auto"))
         if not directory.find() and not create:
             raise not_found(self.path)
         stored = stored_settings.stored(directory) or {}
+        self._given: dict[str, Any] = {**settings}
         joined = settings_.build(settings, stored, f"{self.path}/{settings_.FILE}")
         #: The on-disk format: `queue.layout.name`, `queue.layout.lacks`, and the methods of `Layout`.
         self.layout: Layout = open_layout(directory, joined, given={*settings, *stored})
-        self.settings: Settings = self.layout.settings
-        self._room = 0
-        # Bound once: these are looked up for every message.
+        self._unbound = stored_settings.unbound(settings, stored)
+        self._version: object = ...  # not looked at yet
         self._plain = self._codec is codecs.BYTES
-        self._lease = float(self.settings.lease)
-        self._limited = bool(self.settings.max_size or self.settings.max_messages or self.settings.priorities)
+        self._go_by(self.layout.settings)
+
+    def _go_by(self, settings: Settings) -> None:
+        self.settings: Settings = settings
+        # Bound once: these are looked up for every message.
+        self._admission = Admission(self.layout)
+        self._lease = float(settings.lease)
+        self._limited = self._admission.limited
 
     @overload
     @classmethod
-    def create(cls, path: StrPath, *, codec: Literal["text"], **settings: Any) -> Queue[str]: ...
+    def create(cls, path: StrPath, *, codec: Literal["text"], **settings: Unpack[Given]) -> Queue[str]: ...
     @overload
     @classmethod
-    def create(cls, path: StrPath, *, codec: Codec[R] | type[R], **settings: Any) -> Queue[R]: ...
+    def create(cls, path: StrPath, *, codec: Codec[R] | type[R], **settings: Unpack[Given]) -> Queue[R]: ...
     @overload
     @classmethod
-    def create(cls, path: StrPath, *, codec: str, **settings: Any) -> Queue[Any]: ...
+    def create(cls, path: StrPath, *, codec: str, **settings: Unpack[Given]) -> Queue[Any]: ...
     @overload
     @classmethod
-    def create(cls, path: StrPath, **settings: Any) -> Queue[bytes]: ...
+    def create(cls, path: StrPath, **settings: Unpack[Given]) -> Queue[bytes]: ...
 
     @classmethod
-    def create(cls, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Any) -> Any:
+    def create(cls, path: StrPath, *, codec: Any = codecs.BYTES, **settings: Unpack[Given]) -> Any:
         """Create a queue with settings that hold for whoever opens it; SettingsError if it exists with others."""
         where = check_path(path)
-        if stored_settings.create(where, settings):
+        if stored_settings.create(where, {**settings}):
             return cls(where, codec=codec, layout=settings.get("layout", "auto"))
         return cls(where, codec=codec, **settings)
+
+    def configure(self, *, reset: Iterable[str] = (), **settings: Unpack[Given]) -> Settings:
+        """Change settings that the queue keeps, for everybody; those in `reset` go back to their defaults.
+
+        Workers and `consume` take the change up within a second; other objects by `refresh`, or when they are opened.
+        """
+        stored_settings.change(self.layout, {**settings}, reset)
+        self.refresh()
+        return self.settings
+
+    def refresh(self) -> bool:
+        """Go by the settings that the queue keeps now, which win over given ones; return whether they have changed."""
+        directory = self.layout.directory
+        version = stored_settings.version(self.layout)
+        if version == self._version:
+            return False
+        joined = self._given | (stored_settings.stored(directory) or {})
+        layout = open_layout(directory, Settings(**joined), joined)
+        self._version = version
+        if layout.settings == self.settings:
+            return False
+        self.layout.settings = layout.settings  # of the leases that are held, and of whoever is waiting
+        self.layout = layout
+        self._go_by(layout.settings)
+        return True
 
     def __repr__(self) -> str:
         return f"Queue({self.path!r}, layout={self.layout.name!r})"
@@ -130,36 +174,43 @@ class Queue(Consumer[T]):
     # --- putting -------------------------------------------------------------------------------------------
 
     @overload
-    def put(
-        self: Queue[bytes],
-        body: bytes | str,
-        *,
-        delay: float = ...,
-        priority: int | None = ...,
-        timeout: float | None = ...,
-    ) -> str: ...
+    def put(self: Queue[bytes], body: bytes | str, **how: Unpack[PutOptions]) -> str: ...
     @overload
-    def put(
-        self, body: T, *, delay: float = ..., priority: int | None = ..., timeout: float | None = ...
-    ) -> str: ...
+    def put(self, body: T, **how: Unpack[PutOptions]) -> str: ...
 
     def put(
-        self, body: Any, *, delay: float = 0, priority: int | None = None, timeout: float | None = None
+        self,
+        body: Any,
+        *,
+        delay: float = 0,
+        at: datetime | None = None,
+        ttl: float | None = None,
+        priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+        timeout: float | None = None,
     ) -> str:
         """Put one message; it is on disk and visible when this returns its id.
 
         Args:
             body: bytes or str, or what the codec takes.
             delay: Seconds before anybody may get it.
+            at: The instant from which anybody may get it, instead of a delay: an aware datetime.
+            ttl: Seconds from now after which it is not delivered any more, but goes to dead/ (see `keep_expired`).
             priority: 1 is the most urgent; only in a queue created with priorities.
+            attributes: A small map of text that it carries beside its body.
             timeout: Seconds to wait for room in a queue with max_messages before Full is raised; without limit if None.
         """
         if INTERRUPTS:
             check_interrupt()
+        if self._unbound is not None:
+            self._unbound.put(self)
         data: bytes = body if self._plain and type(body) is bytes else codecs.encode(self._codec, body)
-        if self._limited or delay != 0 or priority is not None or timeout is not None:
-            self._check_size(len(data))
-            priority = self._check_put(delay, priority, timeout)
+        if self._limited or delay != 0 or at is not None or priority is not None or timeout is not None:
+            delay = self._admission.delay(delay, at)
+            self._admission.check_size(len(data))
+            priority = self._admission.check(delay, priority, timeout)
+        if (attributes or ttl is not None) and (extras := self._admission.extras(attributes, ttl)):
+            return self.layout.put_with(data, delay, priority, extras)
         return self.layout.put(data, delay, priority)
 
     def put_many(
@@ -167,6 +218,7 @@ class Queue(Consumer[T]):
         bodies: Iterable[T | str],
         *,
         delay: float = 0,
+        at: datetime | None = None,
         priority: int | None = None,
         timeout: float | None = None,
     ) -> list[str]:
@@ -181,7 +233,10 @@ class Queue(Consumer[T]):
         if self.settings.max_messages:
             bodies = list(bodies)
             wanted = len(bodies)
-        priority = self._check_put(delay, priority, timeout, wanted)
+        if self._unbound is not None:
+            self._unbound.put(self)
+        delay = self._admission.delay(delay, at)
+        priority = self._admission.check(delay, priority, timeout, wanted)
         return self.layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
 
     def put_path(
@@ -189,6 +244,7 @@ class Queue(Consumer[T]):
         file: StrPath,
         *,
         delay: float = 0,
+        at: datetime | None = None,
         priority: int | None = None,
         timeout: float | None = None,
         link: bool = False,
@@ -200,63 +256,16 @@ class Queue(Consumer[T]):
         path = check_path(file)
         if link and "link" in self.layout.lacks:
             refuse(self.layout, "link", "link a file in")
-        priority = self._check_put(delay, priority, timeout)
+        if self._unbound is not None:
+            self._unbound.put(self)
+        delay = self._admission.delay(delay, at)
+        priority = self._admission.check(delay, priority, timeout)
         return self.layout.put_path(path, delay=delay, priority=priority, link=link)
 
     def _encode(self, body: Any) -> bytes:
         data = codecs.encode(self._codec, body)
-        self._check_size(len(data))
+        self._admission.check_size(len(data))
         return data
-
-    def _check_size(self, size: int) -> None:
-        if 0 < self.settings.max_size < size:
-            raise too_large(size, self.settings.max_size)
-
-    def _check_put(
-        self, delay: float, priority: int | None, timeout: float | None, wanted: int = 1
-    ) -> int | None:
-        """Check the arguments of a put, wait until so many fit, and return the priority."""
-        if check_seconds("delay", delay) and "delay" in self.layout.lacks:
-            refuse(self.layout, "delay", "delay a message")
-        if timeout is not None:
-            check_seconds("timeout", timeout)
-        priority = self._check_priority(priority)
-        if self.settings.max_messages:
-            self._wait_for_room(wanted, timeout)
-        return priority
-
-    def _check_priority(self, priority: int | None) -> int | None:
-        if not self.settings.priorities:
-            if priority is None:
-                return None
-            if "priority" in self.layout.lacks:
-                refuse(self.layout, "priority", "order by priority")
-            raise SettingsError(
-                f"priority={priority!r} needs a queue with priorities: Queue.create({self.path!r}, priorities=True)"
-            )
-        if priority is None:
-            return self.settings.default_priority
-        return check_priority(priority)
-
-    def _wait_for_room(self, wanted: int, timeout: float | None) -> None:
-        """Wait until so many fit. RACE: others put too, so the limit may be exceeded by what they put meanwhile."""
-        if self._room >= wanted:
-            self._room -= wanted
-            return
-        limit = self.settings.max_messages
-        if wanted > limit:
-            raise Full(f"{wanted} messages never fit into a queue of max_messages={limit}", path=self.path)
-        with Waiter((self.layout,), timeout, for_room=True) as waiter:
-            while True:
-                free = limit - self.layout.count()
-                if free >= wanted:
-                    self._room = (free - wanted) // TRUST_ROOM
-                    return
-                if not waiter.pause():
-                    raise Full(
-                        f"{self.path!r} holds max_messages={limit} and no room came free in time",
-                        path=self.path,
-                    )
 
     # --- getting -------------------------------------------------------------------------------------------
 
@@ -269,6 +278,9 @@ class Queue(Consumer[T]):
         """
         if INTERRUPTS:
             check_interrupt()
+        if self._unbound is not None:
+            self._unbound.drop()
+            self._unbound = None
         seconds = self._lease if lease is None else check_seconds("lease", lease, above=True)
         if timeout is not None and timeout != 0:
             timeout = check_seconds("timeout", timeout)
@@ -310,7 +322,9 @@ class Queue(Consumer[T]):
         return True
 
     def _empty(self, timeout: float | None) -> Empty:
-        found = "" if self.layout.directory.find() else " (there is no such directory yet)"
+        found = "" if self.layout.directory.find() else " (there is no such queue yet)"
+        if self.layout.paused():
+            found = " (it is paused)"
         waited = f" in {timeout:g} s" if timeout else ""
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
 
@@ -325,6 +339,36 @@ class Queue(Consumer[T]):
         duration = self._lease if seconds is None else check_seconds("seconds", seconds, above=True)
         return Lease(self.layout, claim, duration, self._codec)
 
+    def join(self, id: str | None = None, *, timeout: float | None = None) -> bool:
+        """Wait until the queue is empty: nothing ready, delayed or leased. Return False if it is not in time.
+
+        Args:
+            id: Wait for this message only: until it is acknowledged, cancelled or dead.
+            timeout: Seconds to wait; without limit if None, one look if 0.
+        """
+        if timeout is not None:
+            check_seconds("timeout", timeout)
+        try:
+            return waiting.join(self.layout, None if id is None else self.layout.check_id(id), timeout)
+        except OSError as error:
+            self._fail("count", error)
+
+    # --- pausing -------------------------------------------------------------------------------------------
+
+    def pause(self) -> bool:
+        """Give nothing to anybody until `resume`, within about a second; return False if it was paused already."""
+        cleaning.need_sign(self.layout, "paused")
+        return self.layout.pause()
+
+    def resume(self) -> bool:
+        """End a pause: consumers that wait are woken. Return False if there was none."""
+        return self.layout.resume()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the queue gives nothing until it is resumed."""
+        return self.layout.paused()
+
     # --- the dead and the done -----------------------------------------------------------------------------
 
     @property
@@ -338,15 +382,12 @@ class Queue(Consumer[T]):
         return self._beside("done")
 
     def _beside(self, name: str) -> Queue[T]:
-        if name in self.layout.lacks:
-            refuse(self.layout, name, f"keep {name} messages")
-        return Queue(
-            os.path.join(self.path, name),
-            codec=self._codec,
-            layout="native",
-            sync=self.settings.sync,
-            max_attempts=0,
-        )
+        needs = {name: f"keep {name} messages", "apart": f"give its {name} messages as a queue"}
+        for need, what in needs.items():
+            if need in self.layout.lacks:
+                refuse(self.layout, need, what)
+        where = os.path.join(self.path, name)
+        return Queue(where, codec=self._codec, layout="native", sync=self.settings.sync, max_attempts=0)
 
     # --- looking -------------------------------------------------------------------------------------------
 
@@ -413,61 +454,29 @@ class Queue(Consumer[T]):
 
         Args:
             ids: These only (one id or several); all if None.
-            match: Only those whose error this regular expression finds.
+            match: Only those whose error or trace this regular expression matches.
             limit: At most so many, the oldest first.
             dry_run: Change nothing; return the ids of those that would be made ready.
             progress: Called once per message.
         """
-        if "dead" in self.layout.lacks:
-            refuse(self.layout, "dead", "redrive dead messages")
-        if limit is not None:
-            check_count("limit", limit)
-        wanted = (
-            None
-            if ids is None
-            else {self.layout.check_id(id) for id in ([ids] if isinstance(ids, str) else ids)}
+        return dead_letters.redrive(
+            self.layout, self.peek, ids, match=match, limit=limit, dry_run=dry_run, progress=progress
         )
-        try:
-            pattern = re.compile(match) if match is not None else None
-        except re.error as error:
-            raise SettingsError(f"match={match!r:.60} is not a regular expression: {error}") from None
-        driven: list[str] = []
-        for message in self.peek("dead"):
-            if limit is not None and len(driven) >= limit:
-                break
-            if wanted is not None and message.id not in wanted:
-                continue
-            if pattern is not None and not pattern.search(message.error or ""):
-                continue
-            if dry_run or self.layout.redrive(message.entry):
-                driven.append(message.id)
-            if progress:
-                progress()
-        if wanted is not None and len(wanted) == 1 and not driven and pattern is None:
-            raise MessageNotFound(f"there is no dead message {ids} in {self.path!r}", message_id=str(ids))
-        return driven
 
     # --- cleaning ------------------------------------------------------------------------------------------
 
-    def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
+    def purge(self, *, older_than: float | None = None, progress: Callable[[], None] | None = None) -> Purged:
         """Remove what crashes and time left behind; safe beside everything, never needed for correctness.
 
         Only one purger works at a time; while another one does, nothing is done and `busy` is 1. A directory that
         shows no sign of a queue is refused, unless the layout was named.
+
+        Args:
+            older_than: Move ready messages that were put longer ago, in seconds, to dead/ with that reason.
+            progress: Called once per name that is looked at.
         """
-        from filelock import FileLock, Timeout
-
-        from dirqueue.layouts import signs
-
-        if not self.layout.directory.find():
-            return Purged()
-        if self.settings.layout == "auto":  # whoever names the layout knows that it is a queue
-            signs.need_queue(self.layout.directory.path, "purged")
         try:
-            with FileLock(self.layout.purge_lock(), timeout=0):
-                return self.layout.purge(progress)
-        except Timeout:
-            return Purged(busy=1)
+            return cleaning.purge(self.layout, older_than, progress)
         except OSError as error:
             self._fail("purge", error)
 
@@ -480,18 +489,10 @@ class Queue(Consumer[T]):
         return self._remove(states.VISIBLE)
 
     def _remove(self, states: tuple[str, ...]) -> int:
-        gone = sum(
-            self.layout.remove(entry) for entry in self.layout.entries(states) if entry.state in states
-        )
+        gone = remove_all(self.layout, states)
         if gone and self.settings.sync:
             self.layout.directory.sync()
         return gone
-
-
-def too_large(size: int, limit: int) -> MessageTooLarge:
-    """Return the error for a body above max_size."""
-    text = f"the body has {size} bytes; this queue takes at most max_size={limit}"
-    return MessageTooLarge(text, message_id="", size=size, limit=limit)
 
 
 def _age(entry: Any) -> tuple[int, int, str]:

@@ -104,6 +104,10 @@ class QueueSet(Consumer[Any]):
             raise Empty(f"nothing to get from any of {len(self._queues)} queues", path="")
         return claimed
 
+    def refresh(self) -> bool:
+        """Have each queue go by the settings that it keeps now; return whether any have changed."""
+        return sum(queue.refresh() for queue in self._queues) > 0
+
     def _look(self, lease: float | None) -> Lease[Any] | None:
         for turn, queue in self._candidates():
             try:
@@ -141,7 +145,7 @@ class QueueSet(Consumer[Any]):
     def owner(self, lease: Lease[Any]) -> Queue[Any]:
         """Return the queue that a lease came from."""
         for queue in self._queues:
-            if queue.layout is lease._layout:  # noqa: SLF001 - nobody else needs to know
+            if queue.layout.directory is lease.layout.directory:
                 return queue
         raise SettingsError("the lease is not from a queue of this set")
 

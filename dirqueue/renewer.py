@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from dirqueue.disk import signals
 from dirqueue.errors import LeaseLost, Unsupported
 
 #: After a failed renewal the next try comes after this part of the time between two.
@@ -96,6 +97,8 @@ class Renewer:
             return True
 
     def _run(self) -> None:
+        # A signal that came to this thread would run its handler in the middle of what the main thread protects.
+        signals.refuse()
         while True:
             with self._lock:
                 now = time.monotonic()

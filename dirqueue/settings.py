@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 from dirqueue.errors import LayoutError, SettingsError
 
@@ -37,6 +37,8 @@ class _Settings(NamedTuple):
     priorities: bool = False
     #: Priority of a put that names none, in a queue with priorities.
     default_priority: int = 5
+    #: Write bodies of at most 1,000 bytes as symbolic links: one call instead of four, one flush instead of two.
+    links: bool = False
     #: Keep acknowledged messages in done/.
     keep_done: bool = False
     #: put waits, then raises Full, when that many messages are in the queue; 0 = no limit.
@@ -53,6 +55,8 @@ class _Settings(NamedTuple):
     keep_done_for: float = 7 * 86400.0
     #: purge removes from dead/ what ended longer ago; 0 = keep.
     keep_dead_for: float = 0.0
+    #: Move messages that expire (put with a ttl) to dead/; if False, they are removed.
+    keep_expired: bool = True
     #: purge removes unfinished files and staging directories older than this.
     stale: float = 3600.0
     #: dirq-normal: the schema of an element.
@@ -63,6 +67,33 @@ class _Settings(NamedTuple):
     maxelts: int = 16000
     #: vsqs: write times in milliseconds, as its document says, not in microseconds, as its code does.
     milliseconds: bool = False
+
+
+class Given(TypedDict, total=False):
+    """Settings as keyword arguments: a type checker knows their names and types."""
+
+    layout: str
+    lease: float
+    max_attempts: int
+    sync: bool
+    order: Literal["fifo", "lifo", "random"]
+    priorities: bool
+    default_priority: int
+    links: bool
+    keep_done: bool
+    max_messages: int
+    max_size: int
+    backoff: float
+    max_backoff: float
+    margin: float
+    keep_done_for: float
+    keep_dead_for: float
+    keep_expired: bool
+    stale: float
+    schema: Mapping[str, str] | None
+    granularity: int
+    maxelts: int
+    milliseconds: bool
 
 
 class Settings(_Settings):
@@ -122,6 +153,12 @@ def check_path(path: StrPath) -> str:
         raise SettingsError(f"a path is text, not {type(text).__name__}: decode it with os.fsdecode()")
     if not text or "\0" in text:
         raise SettingsError(f"{text!r:.60} is not a path: it is empty or holds a NUL")
+    scheme, marked, rest = text.partition("://")
+    if marked and scheme.replace("+", "").isalnum() and not scheme[0].isdigit():
+        hint = f"give the path: /{rest.lstrip('/')}" if scheme == "file" else "give the path of a directory"
+        raise SettingsError(
+            f"{text!r:.120} is a URL; a queue is a directory, and no server is needed: {hint}"
+        )
     return text
 
 
@@ -185,6 +222,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "order": _choice(ORDERS),
     "priorities": _flag,
     "default_priority": _number(1, whole=True, high=999_999_999),
+    "links": _flag,
     "keep_done": _flag,
     "max_messages": _number(0, whole=True),
     "max_size": _number(0, whole=True),
@@ -193,6 +231,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "margin": check_seconds,
     "keep_done_for": check_seconds,
     "keep_dead_for": check_seconds,
+    "keep_expired": _flag,
     "stale": check_seconds,
     "schema": _schema,
     "granularity": _number(0, whole=True),
@@ -200,23 +239,49 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "milliseconds": _flag,
 }
 NAMES = tuple(_CHECKS)
+_OF_OTHERS = "it belongs to layouts that keep no settings"
+#: Settings that do not change as long as there is the queue, and why.
+FIXED = {
+    "layout": "it is how the directory is written: `dirqueue convert` writes it anew",
+    "priorities": "either all ids carry a priority or none does: create another queue, and move the messages there",
+    "schema": _OF_OTHERS,
+    "granularity": _OF_OTHERS,
+    "maxelts": _OF_OTHERS,
+    "milliseconds": _OF_OTHERS,
+}
+
+
+def check_name(name: str) -> None:
+    """Raise SettingsError for what is not the name of a setting, with the one that may be meant."""
+    if name in _CHECKS:
+        return
+    import difflib
+
+    meant = difflib.get_close_matches(name, NAMES, 1)
+    raise SettingsError(
+        f"there is no setting {name!r:.60}"
+        + (f"; did you mean {meant[0]!r}?" if meant else f"; there are {', '.join(NAMES)}")
+    )
 
 
 def build(given: Mapping[str, Any], stored: Mapping[str, Any] | None = None, where: str = FILE) -> Settings:
     """Return the settings that the caller gave and those that the queue was created with; a conflict is an error."""
     for name in given:
-        if name not in _CHECKS:
-            raise SettingsError(f"there is no setting {name!r}; there are {', '.join(NAMES)}")
+        check_name(name)
     joined = dict(given)
     for name, value in (stored or {}).items():
         mine = given.get(name, value)
         if mine != value and not (name == "layout" and mine == "auto"):
             raise SettingsError(
                 f"{name}={mine!r} was asked for, but {where} says {name}={value!r}: "
-                f"leave the argument out, or create another queue"
+                f"leave the argument out, {_way_out(name)}"
             )
         joined[name] = value
     return Settings(**joined)
+
+
+def _way_out(name: str) -> str:
+    return "or create another queue" if name in FIXED else "or change the queue by `dirqueue settings`"
 
 
 def dumps(given: Mapping[str, Any]) -> bytes:

@@ -10,13 +10,11 @@ then a count is a lower bound.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from dirqueue import states
-from dirqueue.disk import fs
 from dirqueue.layouts.base import Layout
 from dirqueue.message import Entry, instant
 
@@ -45,6 +43,8 @@ class Stats(NamedTuple):
     oldest_lease_token: str | None = None
     #: When the next delayed message is due.
     next_due: datetime | None = None
+    #: Whether the queue gives nothing until it is resumed.
+    paused: bool = False
 
     @property
     def total(self) -> int:
@@ -100,8 +100,9 @@ class _Tally:
     def stats(self) -> Stats:
         """Return the sums."""
         lease = self._lease
+        counts: dict[str, Any] = {state: round(number) for state, number in self._counts.items()}
         return Stats(
-            **{state: round(number) for state, number in self._counts.items()},
+            **counts,
             expired=round(self._expired),
             oldest_ready=instant(self._ready) if self._ready else None,
             oldest_lease=instant(lease.until) if lease else None,
@@ -116,7 +117,7 @@ def count(layout: Layout) -> Stats:
         return Stats()
     tally = _Tally(layout.directory.clock.now())
     tally.add(layout.entries())
-    return tally.stats()
+    return tally.stats()._replace(paused=layout.paused())
 
 
 def take_sample(layout: Layout, limit: int = LIMIT) -> Sample:
@@ -139,7 +140,7 @@ def take_sample(layout: Layout, limit: int = LIMIT) -> Sample:
         tally.add(ended)
         entries += ended
         cut = cut or more
-    return Sample(tally.stats(), cut or weight > 1, entries)
+    return Sample(tally.stats()._replace(paused=layout.paused()), cut or weight > 1, entries)
 
 
 def _first(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]:
@@ -154,11 +155,13 @@ def _native(layout: Layout, limit: int) -> tuple[list[Entry], list[Entry], float
     Return the entries of the queue's own directory, those of some slices and batches, how many each of the latter
     stands for, and whether names were left out.
     """
+    from dirqueue.layouts.native.inspect import contents, in_rooms
     from dirqueue.layouts.native.names import order_key
 
-    now = layout.directory.clock.now()
+    directory = layout.directory
+    now = directory.clock.now()
     inner: list[str] = []
-    flat, cut = _first(_directory(layout, "", now, inner), limit)
+    flat, cut = _first(contents(directory, "", now, inner), limit)
     inner.sort(key=lambda path: order_key(path.rstrip("/").rpartition("/")[2].partition(".")[0]))
     inside: list[Entry] = []
     looked = 0
@@ -166,15 +169,16 @@ def _native(layout: Layout, limit: int) -> tuple[list[Entry], list[Entry], float
         if looked and len(flat) + len(inside) >= limit:
             break
         deeper: list[str] = []
-        some, more = _first(_directory(layout, path, now, deeper), limit)
+        some, more = _first(contents(directory, path, now, deeper), limit)
         for part in deeper:
-            parts, more_parts = _first(_directory(layout, part, now, []), max(1, limit - len(some)))
+            parts, more_parts = _first(contents(directory, part, now, []), max(1, limit - len(some)))
             some += parts
             more = more or more_parts
         inside += some
         cut = cut or more
         looked += 1
-    return flat, inside, (len(inner) / looked if looked else 1.0), cut
+    elsewhere, more = _first(in_rooms(directory, now), limit)
+    return flat + elsewhere, inside, (len(inner) / looked if looked else 1.0), cut or more
 
 
 def _spread(paths: list[str]) -> Iterator[str]:
@@ -189,31 +193,3 @@ def _spread(paths: list[str]) -> Iterator[str]:
                 seen.add(index)
                 yield paths[index]
         step = max(1, step // 2)
-
-
-def _directory(layout: Layout, prefix: str, now: int, inner: list[str]) -> Iterator[Entry]:
-    """Yield the messages of one directory; containers in it go to `inner`."""
-    from dirqueue.layouts.native import inspect, names
-
-    try:
-        for found in fs.listing(prefix or ".", layout.directory.fd):
-            name = names.parse(found.name)
-            if name is None:
-                if prefix or not names.is_furniture(found.name):
-                    yield Entry("", states.FOREIGN, prefix + found.name, 0)
-            elif not _is_of_kind(
-                found, directory=name.kind in names.CONTAINERS or name.kind == names.STAGING
-            ):
-                yield Entry("", states.FOREIGN, prefix + found.name, 0)
-            elif name.kind in names.CONTAINERS:
-                inner.append(f"{prefix}{name.text}/")
-            elif name.kind == names.STAGING:
-                yield Entry(name.id, states.NEW, prefix + name.text, names.micros_of(name.id))
-            elif name.kind in states.LISTED:
-                yield inspect.entry_of(name, prefix, now)
-    except (FileNotFoundError, NotADirectoryError):
-        return  # RACE: emptied and removed meanwhile
-
-
-def _is_of_kind(found: os.DirEntry[str], *, directory: bool) -> bool:
-    return found.is_dir(follow_symlinks=False) if directory else found.is_file(follow_symlinks=False)

@@ -1,25 +1,37 @@
-"""The settings that a queue was created with: reading and writing `queue.json`.
+"""The settings that a queue keeps: reading, writing and changing `queue.json`.
 
 Layer: mechanisms.  Touches: queue.json, .create-TOKEN.
-Invariant: settings are written once, and complete. Of two processes that create a queue, one does, and the other one's
-settings must be equal.
+Invariant: whoever reads finds all of one version. Of two processes that create a queue, one does, and the other one's
+settings must be equal. Of two that change it, one comes after the other.
+Crash: the old settings or the new ones; purge removes a `.create-TOKEN`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Any
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from dirqueue import settings, states
 from dirqueue.disk import fs, identity
+from dirqueue.disk.beside import Beside
 from dirqueue.disk.directory import Directory
-from dirqueue.errors import LayoutError, QueueError, SettingsError, access_error
-from dirqueue.layouts import NAMES, describe, detect, open_layout
+from dirqueue.errors import LayoutError, QueueAccess, QueueError, SettingsError, access_error
+from dirqueue.layouts import NAMES, describe, detect, locate, open_layout
+from dirqueue.layouts.base import Layout
+
+#: How long to wait for another process that changes settings, or purges.
+LOCK_SECONDS = 10.0
+#: Settings that say what becomes of a failed message: only those of consumers count.
+POLICY = ("max_attempts", "backoff", "max_backoff")
 
 
 def stored(directory: Directory) -> dict[str, Any] | None:
     """Return the settings that the queue was created with; None if it was created without, by a put."""
-    if not directory.find():
+    directory.find()
+    if directory.fd < 0:
         return None
     where = os.path.join(directory.path, settings.FILE)
     try:
@@ -43,14 +55,14 @@ def create(path: str, given: dict[str, Any]) -> bool:
     """
     text = settings.dumps(given)
     asked = settings.loads(text)
-    directory = Directory(path)
+    directory = locate(path, layout=given.get("layout", "auto"))
     if given.get("layout", "auto") != "auto":
         if not describe(given["layout"]).keeps_settings:
             _create_foreign(directory, given)
             return False
         open_layout(directory, settings.build(given), given)  # raises Unsupported before anything is made
-    directory.make()
     try:
+        _make(directory, given)
         found = stored(directory)
         if found is None and asked:
             if any(
@@ -63,11 +75,135 @@ def create(path: str, given: dict[str, Any]) -> bool:
             found = stored(directory)
         if (found or {}) != asked:
             raise SettingsError(
-                f"{path!r} was created with {found or {}}, not with {asked}: use another path"
+                f"{path!r} was created with {found or {}}, not with {asked}: use another path, or `dirqueue settings`"
             )
     finally:
         directory.close()
     return True
+
+
+#: The kind of file, size and times of a queue.json: what tells one version from another.
+Version = tuple[int, int, int, int] | None
+
+
+def version(layout: Layout) -> Version:
+    """Return what tells the present settings from earlier ones; None if there are none."""
+    directory = layout.directory
+    if not describe(layout.name).keeps_settings or not directory.find():
+        return None
+    try:
+        found = fs.stat(settings.FILE, dir_fd=directory.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise access_error(os.path.join(directory.path, settings.FILE), "read", error) from error
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def change(layout: Layout, changes: Mapping[str, Any], reset: Iterable[str] = ()) -> None:
+    """Change what a queue keeps; settings in `reset` are not kept any more.
+
+    RACE: two that change settings wait for each other, by the lock of those who clean up.
+    """
+    from filelock import FileLock, Timeout
+
+    directory = layout.directory
+    dropped = {*reset}
+    for name in (*changes, *dropped):
+        settings.check_name(name)
+        if name in settings.FIXED:
+            raise SettingsError(f"{name} cannot be changed: {settings.FIXED[name]}")
+    settings.build(changes)
+    if not describe(layout.name).keeps_settings:
+        raise SettingsError(f"{directory.path!r} is a {layout.name} queue, which has no place for settings")
+    directory.need()
+    try:
+        with FileLock(layout.purge_lock(), timeout=LOCK_SECONDS):
+            before = stored(directory) or {}
+            kept = {name: value for name, value in before.items() if name not in dropped} | dict(changes)
+            open_layout(
+                locate(directory.path, layout=layout.name), settings.build(kept), kept
+            )  # raises Unsupported
+            if kept != before:
+                _replace(directory, settings.dumps(kept))
+    except Timeout:
+        raise QueueAccess(
+            f"cannot change the settings of {directory.path!r}: a purge or another change is at work; try again",
+            path=directory.path,
+            errno=errno.EBUSY,
+            strerror="busy",
+        ) from None
+    except OSError as error:
+        if isinstance(error, QueueError):
+            raise
+        raise access_error(directory.path, "change the settings of", error) from error
+
+
+def _replace(directory: Directory, text: bytes) -> None:
+    new = f".create-{identity.new_token()}"
+    try:
+        fs.create(new, text, directory.fd, sync=True)
+        fs.rename_in(new, settings.FILE, directory.fd)
+    except OSError:
+        fs.discard(new, directory.fd)
+        raise
+    directory.sync()
+
+
+class Unbound:
+    """Settings for consumers that were given to a queue object, are not kept in the queue, and so bind nobody else.
+
+    An object that only puts has no use for them: that is reported, once for each queue, when the object ends.
+    """
+
+    reported: ClassVar[set[str]] = set()
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._end: weakref.finalize[..., Any] | None = None
+
+    def put(self, queue: Any) -> None:
+        """The object has put a message."""
+        if self._end is None:
+            self._end = weakref.finalize(queue, self._report, queue.path)
+
+    def drop(self) -> None:
+        """The object consumes too, by these settings: there is nothing to report."""
+        if self._end is not None:
+            self._end.detach()
+
+    def _report(self, path: str) -> None:
+        if path not in self.reported:
+            self.reported.add(path)
+            import logging  # COST: 4 ms, for whoever only puts
+
+            logging.getLogger("dirqueue.queue").warning(
+                "%s was given to a queue object that only put messages into %r: that binds no consumer; "
+                "Queue.create(path, ...) or `dirqueue settings` does",
+                self._text,
+                path,
+            )
+
+
+def unbound(given: Mapping[str, Any], kept: Mapping[str, Any]) -> Unbound | None:
+    """Return the settings of an object that bind nobody else, if there are any."""
+    named = [f"{name}={given[name]!r}" for name in POLICY if name in given and name not in kept]
+    return Unbound(", ".join(named)) if named else None
+
+
+def _make(directory: Directory, given: dict[str, Any]) -> None:
+    """Make the home of a queue."""
+    if not isinstance(directory, Beside):
+        directory.make()
+        return
+    layout = open_layout(directory, settings.build({"layout": "text", "sync": given.get("sync", True)}))
+    try:
+        layout.create()
+    except OSError as error:
+        raise access_error(directory.path, "create", error) from error
+    finally:
+        layout.close()
+    directory.make()
 
 
 def _create_foreign(directory: Directory, given: dict[str, Any]) -> None:

@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
 from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.layouts.base import Layout
+from dirqueue.states import LIVE
 
 #: Pauses between looks: they grow while nothing happens.
 SHORTEST = 0.001
@@ -91,14 +93,43 @@ class Waiter:
                 if self._inotify is None:
                     return
             inner = layout.watched()
-            watch = _arm(self._inotify, directory.path, inner)
+            watch = _arm(self._inotify, directory.path, inner, directory.events)
             if watch:
                 self._watches[watch] = layout
                 self._inner[watch] = inner
 
 
-#: inotify(7): moved to, created, the directory itself deleted; and only once.
-MASK = 0x80 | 0x100 | 0x400 | 0x80000000
+def join(layout: Layout, id: str | None, timeout: float | None) -> bool:
+    """Wait until a queue is empty, or until one message of it has ended; return False when the time is over first.
+
+    It is polled: an end may be in any directory. COST: looks take at most about a tenth of the time.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pause = SHORTEST
+    while True:
+        began = time.monotonic()
+        # A listing may miss a name that is being renamed: an end takes two looks.
+        if not _is_live(layout, id) and not _is_live(layout, id):
+            return True
+        ended = time.monotonic()
+        if deadline is not None and ended >= deadline:
+            return False
+        pause = min(pause * GROWTH, LONGEST)
+        wanted = max(pause, 10 * (ended - began))
+        if INTERRUPTS:
+            check_interrupt()
+        time.sleep(wanted if deadline is None else min(wanted, max(0.0, deadline - ended)))
+
+
+def _is_live(layout: Layout, id: str | None) -> bool:
+    if id is None:
+        return layout.count() > 0
+    entry = layout.find(id)
+    return entry is not None and entry.state in LIVE
+
+
+#: inotify(7), at the top only: a name was deleted, as at the end of a pause. Claims and acks delete nothing there.
+DELETED = 0x200
 #: Descriptors kept for the next wait: to close one takes the kernel milliseconds, and a message would wait for that.
 _idle: list[Any] = []
 IDLE = 8
@@ -112,22 +143,24 @@ def _open() -> Any:
         return None
     try:
         return _idle.pop() if _idle else INotify()
-    except (OSError, IndexError):
-        return None  # out of descriptors, or RACE: another thread took the last one: the poll is enough
+    except (OSError, IndexError, AttributeError):
+        return (
+            None  # out of descriptors, RACE: another thread took the last one, or macOS: the poll is enough
+        )
 
 
-def _arm(inotify: Any, path: str, inner: list[str]) -> int:
+def _arm(inotify: Any, path: str, inner: list[str], events: int = Directory.events) -> int:
     """Watch a queue and directories in it for one event each: a watch that stayed would cost every put and claim.
 
     Return the number of the queue's watch, 0 where it is refused.
     """
     try:
-        watch: int = inotify.add_watch(path, MASK)
+        watch: int = inotify.add_watch(path, events | DELETED)
     except OSError:
         return 0  # out of watches, or the directory is gone
     for each in inner:
         try:
-            inotify.add_watch(f"{path}/{each}", MASK)
+            inotify.add_watch(os.path.join(path, each), events)
         except OSError:
             pass  # emptied and removed; the look will tell
     return watch

@@ -70,6 +70,15 @@ def _umask():
     os.umask(before)
 
 
+@pytest.fixture(autouse=True)
+def _signals_come():
+    """Let signals come again after each test: a program started by a later one would inherit that they do not."""
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_runtest_setup(item):
     """Skip a test whose marks name a capability this machine lacks."""
     wanted = [name for mark in item.iter_markers("needs") for name in mark.args]

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from dirqueue.disk import fs, identity
 from dirqueue.errors import Reject, Retry, SettingsError
+from dirqueue.failure import Reason
 from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.message import Message
 from dirqueue.worker.outcome import signal_name
@@ -42,8 +43,11 @@ class Command:
     """A handler that runs a program for each message.
 
     In its arguments `{}` stands for the body, `{path}` for a temporary file that holds it, `{id}` for the id. Without
-    `{}` and `{path}` the body is the program's standard input. The environment has DIRQUEUE_ID and DIRQUEUE_ATTEMPTS.
+    `{}` and `{path}` the body is the program's standard input. The environment has DIRQUEUE_QUEUE, _ID and _ATTEMPTS.
     """
+
+    #: The output went to ours while the program ran, so the log does not repeat it.
+    shows_output = True
 
     def __init__(self, arguments: Sequence[str]) -> None:
         if not arguments:
@@ -87,7 +91,11 @@ class Command:
         return words
 
     def _run(self, message: Message[Any], words: list[str]) -> tuple[int, str]:
-        env = os.environ | {"DIRQUEUE_ID": message.id, "DIRQUEUE_ATTEMPTS": str(message.attempts)}
+        env = os.environ | {
+            "DIRQUEUE_QUEUE": message.path,
+            "DIRQUEUE_ID": message.id,
+            "DIRQUEUE_ATTEMPTS": str(message.attempts),
+        }
         # COST: 2.4 ms for each program (fork instead of vfork); without it a program outlives a killed worker.
         end_with_us = self._prctl and functools.partial(_end_with, os.getpid(), self._prctl)
         stdin: IO[bytes] | int = message.open() if self._wants_stdin else subprocess.DEVNULL
@@ -107,7 +115,7 @@ class Command:
                 raise Reject(
                     "the body is too long for an argument: use {path} or the standard input"
                 ) from None
-            raise Retry(error=f"cannot run {words[0]!r}: {os.strerror(error.errno or 0)}") from error
+            raise Retry(error=f"cannot run {words[0]!r}: {os.strerror(error.errno or 0)}") from None
         finally:
             if not isinstance(stdin, int):
                 stdin.close()
@@ -207,11 +215,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
+def _reason(how: str, output: str) -> Reason:
+    """Return how it ended and its last line, with all that is known of its output if there is more."""
+    last = output.rpartition("\n")[2]
+    return Reason(f"{how}: {last}" if last else how, output if last != output else None)
+
+
 def _judge(status: int, output: str) -> None:
     if status == 0:
         return
     how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
-    error = f"{how}: {output}" if output else how
+    error = _reason(how, output)
     if status == BAD_DATA:
         raise Reject(error)
     raise Retry(error=error)

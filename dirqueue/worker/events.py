@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from dirqueue.errors import SettingsError
-from dirqueue.worker.outcome import check_handler
+from dirqueue.worker.outcome import check_hook
 
 logger = logging.getLogger("dirqueue.worker")
 
@@ -24,8 +24,10 @@ LEVELS = {
     "retried": logging.WARNING,
     "released": logging.INFO,
     "dead": logging.ERROR,
+    "moved": logging.WARNING,
     "lost": logging.WARNING,
     "died": logging.WARNING,
+    "refreshed": logging.INFO,
     "stuck": logging.ERROR,
     "error": logging.ERROR,
     "stopping": logging.INFO,
@@ -43,11 +45,13 @@ class Event(NamedTuple):
     seconds: float | None = None
     error: str | None = None
     pid: int | None = None
+    #: The traceback of a handler, the last call first, or the last output of a program.
+    trace: str | None = None
 
     def line(self) -> str:
-        """Return it as `event=acked queue=... id=...`, without the fields that are empty."""
+        """Return it as `event=acked queue=... id=...`, without the trace and the fields that are empty."""
         fields: dict[str, object] = {"event": self.name}
-        for field, value in zip(self._fields[1:], self[1:], strict=True):
+        for field, value in zip(self._fields[1:-1], self[1:-1], strict=True):
             if value not in ("", None) and not (field == "attempts" and not value):
                 fields[field] = round(value, 3) if isinstance(value, float) else value
         return key_values(fields)
@@ -67,14 +71,18 @@ Hook = Callable[[Event], object]
 
 
 class Events:
-    """Counts and logs what happens, and calls the hooks."""
+    """Counts and logs what happens, and calls the hooks.
 
-    def __init__(self, hooks: Mapping[str, Hook] | None) -> None:
+    With `traces` the trace of a failure follows its line in the log.
+    """
+
+    def __init__(self, hooks: Mapping[str, Hook] | None, *, traces: bool = True) -> None:
+        self._traces = traces
         self._hooks = dict(hooks or {})
         for name, hook in self._hooks.items():
             if name not in LEVELS:
                 raise SettingsError(f"there is no event {name!r}; there are {', '.join(LEVELS)}")
-            check_handler(hook, f"hook for {name!r}")
+            check_hook(hook, f"hook for {name!r}")
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -84,7 +92,10 @@ class Events:
             self._counts[event.name] += 1
         level = LEVELS[event.name]
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", event.line())
+            record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (event.line(),), None)
+            if self._traces and event.trace:
+                record.exc_text = printable(event.trace)  # formatters write it under the line
+            logger.handle(record)
         hook = self._hooks.get(event.name)
         if hook is not None:
             try:
@@ -101,6 +112,15 @@ class Events:
 def key_values(fields: Mapping[str, object]) -> str:
     """Return `key=value key="two words"`: one line, whatever is in the values."""
     return " ".join(f"{key}={quote(value)}" for key, value in fields.items())
+
+
+def printable(trace: str) -> str:
+    """Return a trace without characters that would steer a terminal, and without lines that look like ours."""
+    text = "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape", "replace").decode()
+        for each in trace
+    )
+    return "\n".join(line if line.startswith(" ") else f"  {line}" for line in text.split("\n"))
 
 
 def quote(value: object) -> str:

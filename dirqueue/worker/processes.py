@@ -22,7 +22,7 @@ from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.errors import MessageNotFound
 from dirqueue.lease import Outcome
-from dirqueue.message import Entry, Failure, Message
+from dirqueue.message import Entry, Extras, Failure, Message
 from dirqueue.worker.events import Event
 from dirqueue.worker.forkserver import ForkServer
 from dirqueue.worker.outcome import Cancelled, call, signal_name
@@ -43,6 +43,9 @@ class Parcel(NamedTuple):
     data: bytes | None
     leased_at: datetime | None
     failure: Failure | None
+    #: The directory of its queue.
+    path: str
+    extras: Extras | None = None
 
 
 class InProcess:
@@ -120,6 +123,8 @@ class InProcess:
                 message.data if fd is None else None,
                 message.leased_at if tried else None,
                 message.failure if tried else None,
+                message.path,
+                message.extras,
             )
             _send(child, pickle.dumps(parcel), fd)
         finally:
@@ -186,6 +191,10 @@ class _Sent:
         self._parcel = parcel
         self._fd = fd
 
+    @property
+    def directory(self) -> Parcel:
+        return self._parcel
+
     def __enter__(self) -> Self:
         return self
 
@@ -211,6 +220,9 @@ class _Sent:
 
     def failure(self, _entry: Entry) -> Failure | None:
         return self._parcel.failure
+
+    def extras(self, _entry: Entry) -> Extras | None:
+        return self._parcel.extras
 
     def cancel(self, entry: Entry) -> NoReturn:
         raise _held(entry)

@@ -15,14 +15,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dirqueue.codecs import Codec
+from dirqueue.consumer import FRESH_SECONDS, Consumer
+from dirqueue.errors import DirQueueError
 from dirqueue.lease import Lease, Outcome
 from dirqueue.worker.events import Event, Events, key_values
 from dirqueue.worker.forkserver import ForkServer
+from dirqueue.worker.policy import Policy
 from dirqueue.worker.processes import InProcess, serve
 from dirqueue.worker.slot import SHORT_PAUSE, Call, Slot, settle
 from dirqueue.worker.systemd import Notifier
@@ -33,6 +36,9 @@ from dirqueue.worker.watchdog import STOP, Delivery, Watchdog
 TICK = 1.0
 #: How long a handler has to let go when everything must be released at once.
 LET_GO = 2.0
+#: What to do about a handler that goes on.
+STUCK_THREAD = "the handler cannot be stopped; use processes"
+STUCK_TASK = "the handler cannot be cancelled: it blocks the event loop, or swallows CancelledError"
 
 
 class Source(Protocol):
@@ -46,19 +52,24 @@ class Plan:
     """The arguments of a Worker."""
 
     source: Source
-    handler: Callable[[Any], object]
+    handler: Callable[[Any], Any]
     threads: int
     processes: int
+    #: Above 0 the handler is async.
+    concurrency: int
     lease: float | None
     time_limit: float | None
     limit: int | None
     drain: float
     signals: bool
+    policy: Policy
 
     @property
     def name(self) -> str:
         """What log lines call the source."""
-        return str(getattr(self.source, "path", type(self.source).__name__))
+        queues = getattr(self.source, "queues", ())
+        paths = [queue.path for queue in queues] or [getattr(self.source, "path", type(self.source).__name__)]
+        return ",".join(map(str, paths))
 
 
 class Run:
@@ -71,6 +82,7 @@ class Run:
         self._events = events
         self.emit = events.emit
         self.watchdog = Watchdog(self.emit, self._give_up)
+        self.watchdog.policy = plan.policy._replace(fail=self.fail)
         self._slots: list[Slot] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -80,6 +92,8 @@ class Run:
         self._status_asked = False
         self._last_work = self._began = time.monotonic()
         self._finished = False
+        self._refreshing = threading.Lock()
+        self._refreshes_at = self._began + FRESH_SECONDS
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._wake.setblocking(False)
@@ -97,7 +111,7 @@ class Run:
             "queue": self.plan.name,
             "pid": os.getpid(),
             "state": "stopping" if self._stop.is_set() else "running",
-            "slots": len(self._slots),
+            "slots": sum(slot.places for slot in self._slots),
             "running": len(runs),
             **self._events.counts()._asdict(),
             "uptime": round(time.monotonic() - self._began, 1),
@@ -144,6 +158,22 @@ class Run:
                 self._finished = True
             return not self._finished
 
+    def refresh(self) -> None:
+        """Go by settings that were changed, from now on; looked for twice a second at most, by one slot at a time."""
+        source = self.plan.source
+        if time.monotonic() < self._refreshes_at or not isinstance(source, Consumer):
+            return
+        if not self._refreshing.acquire(blocking=False):
+            return
+        try:
+            if source.refresh():
+                self.emit(Event("refreshed", self.plan.name))
+        except (DirQueueError, OSError) as error:
+            self.emit(Event("error", self.plan.name, error=f"cannot take up changed settings: {error}"))
+        finally:
+            self._refreshes_at = time.monotonic() + FRESH_SECONDS
+            self._refreshing.release()
+
     def pause(self, seconds: float) -> bool:
         """Sleep. Return True if the worker was stopped meanwhile."""
         return self._stop.wait(seconds)
@@ -168,21 +198,27 @@ class Run:
         forkserver = None
         try:
             plan = self.plan
-            if plan.processes:
+            if plan.concurrency:
+                from dirqueue.worker.loop import LoopSlot
+
+                self._slots = [LoopSlot(self, plan.handler, plan.concurrency)]
+            elif plan.processes:
                 codecs = _codecs_of(plan.source)
                 forkserver = ForkServer(functools.partial(serve, plan.handler, codecs))
-                calls: list[Call] = [
+                self._fill(
                     InProcess(forkserver, codecs, self.emit, self.pause) for _ in range(plan.processes)
-                ]
+                )
             else:
-                calls = [InThread(plan.handler) for _ in range(plan.threads)]
-            self._slots = [Slot(self, call, number) for number, call in enumerate(calls, 1)]
+                self._fill(InThread(plan.handler) for _ in range(plan.threads))
             self._work(forkserver)
         finally:
             if forkserver is not None:
                 forkserver.close()
             self._woken.close()
             self._wake.close()
+
+    def _fill(self, calls: Iterable[Call]) -> None:
+        self._slots = [Slot(self, call, number) for number, call in enumerate(calls, 1)]
 
     def _work(self, forkserver: ForkServer | None) -> None:
         restore = self._install_signals()
@@ -224,8 +260,14 @@ class Run:
                 alive_at = now + every
                 self._notifier.send("WATCHDOG=1", f"STATUS={status_line(self.status())}")
             pause = max(0.0, min(TICK, every, deadline - now))
-            if select.select([self._woken], [], [], pause)[0]:
+            if self._sleep(pause):
                 self._woken.recv(4096)
+
+    def _sleep(self, seconds: float) -> bool:
+        """Sleep until somebody wakes us; return whether somebody did."""
+        poll = select.poll()  # not select(): a program may have more than 1,024 descriptors
+        poll.register(self._woken, select.POLLIN)
+        return bool(poll.poll(math.ceil(seconds * 1000)))
 
     def _release_all(self) -> None:
         """Stop every running handler and give its message back, even if the handler does not stop."""
@@ -233,14 +275,14 @@ class Run:
         while not all(slot.ended for slot in self._slots) and time.monotonic() < deadline:
             for delivery in self.watchdog.running():
                 delivery.cancel(STOP)
-            select.select([self._woken], [], [], SHORT_PAUSE)
+            self._sleep(SHORT_PAUSE)
         for delivery in self.watchdog.running():
             delivery.cancel(STOP)
             settle(delivery, Outcome("release"), self.plan.time_limit, self.emit)
 
     def _give_up(self, delivery: Delivery) -> None:
         """Take the message from a handler that did not stop at its time limit, so that others may try."""
-        self.emit(delivery.event("stuck", "the handler cannot be stopped; use processes"))
+        self.emit(delivery.event("stuck", STUCK_TASK if self.plan.concurrency else STUCK_THREAD))
         settle(delivery, Outcome("release"), self.plan.time_limit, self.emit)
 
     # --- signals -------------------------------------------------------------------------------------------

@@ -7,15 +7,18 @@ reason, and then the lease runs out.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dirqueue.errors import DirQueueError, Empty, LeaseLost, SettingsError, Unsupported
+from dirqueue.errors import Conflict, DirQueueError, Empty, LeaseLost, SettingsError, Unsupported
+from dirqueue.failure import Reason, describe, trace_of
 from dirqueue.lease import Lease, Outcome
 from dirqueue.worker.events import Event
 from dirqueue.worker.outcome import Cancelled
+from dirqueue.worker.policy import Policy
 from dirqueue.worker.watchdog import LIMIT, STOP, Delivery
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class Slot:
     def __init__(self, run: Run, call: Call, number: int) -> None:
         self._run = run
         self.call = call
+        #: Messages that it may handle at once.
+        self.places = 1
         #: Whether the last look found nothing.
         self.idle = False
         self.ended = False
@@ -72,6 +77,7 @@ class Slot:
         run = self._run
         if run.stopping or not run.reserve():
             return False
+        run.refresh()
         try:
             if not self.call.prepare():
                 run.give_back()
@@ -95,30 +101,41 @@ class Slot:
     def _trouble(self, error: Exception) -> bool:
         """Wait before the next try, or raise the error when there were too many."""
         self._failures += 1
-        if self._failures >= TRIES or isinstance(error, SettingsError):
-            raise error
+        if self._failures >= TRIES or isinstance(error, SettingsError) or _is_final(error):
+            try:
+                raise error
+            finally:
+                del error  # its traceback holds this frame: a cycle would keep the descriptors in it open
         self._run.emit(Event("error", self._run.plan.name, error=str(error)))
         pause = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), LONGEST_PAUSE)
         return not self._run.pause(pause)
 
-    def _deliver(self, lease: Lease[Any]) -> None:
+    def _begun(self, lease: Lease[Any]) -> Delivery | None:
+        """Return a delivery that is watched from now on; None if the worker has stopped, and it was released."""
         run = self._run
         delivery = Delivery(lease, run.plan.time_limit, self.call.cancel)
         run.emit(delivery.event("leased"))
         if run.stopping:
             # RACE: stopped while we were claiming, perhaps what another slot has just released.
             settle(delivery, Outcome("release"), None, run.emit)
-            return
+            return None
         run.watchdog.add(delivery)
+        return delivery
+
+    def _deliver(self, lease: Lease[Any]) -> None:
+        run, delivery = self._run, self._begun(lease)
+        if delivery is None:
+            return
         try:
             outcome = self.call.run(delivery)
         except Cancelled:
             outcome = Outcome("release")
         except Exception as error:  # noqa: BLE001 - the body cannot be read or sent: a failure of this message
-            outcome = Outcome("retry", None, f"{type(error).__name__}: {error}")
+            outcome = Outcome("retry", None, describe(error))
         finally:
             # RACE: from here on the watchdog starts nothing new for it; what it has begun, the lease's lock orders.
             run.watchdog.remove(delivery)
+        run.refresh()
         settle(delivery, outcome, run.plan.time_limit, run.emit)
 
 
@@ -130,29 +147,42 @@ def settle(delivery: Delivery, outcome: Outcome, limit: float | None, emit: Call
         outcome = Outcome("release")
     error = outcome.error
     if not delivery.lease.ended:  # a lease that was lost has ended too
-        error = _commit(delivery.lease, outcome) or error
+        error = _commit(delivery.lease, outcome, delivery.policy) or error
     if not delivery.report():
         return
     how = delivery.lease.ended or "error"
     emit(delivery.event(how, None if how in ("acked", "released") else error))
 
 
-def _commit(lease: Lease[Any], outcome: Outcome) -> str | None:
+def _is_final(error: Exception) -> bool:
+    """Return whether trying again is of no use until somebody changes permissions or mounts."""
+    return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _commit(lease: Lease[Any], outcome: Outcome, policy: Policy) -> str | None:
     """Use the verb, again if the disk refuses. Return the error if it keeps refusing."""
     reason = ""
+    outcome = policy.conclude(outcome, lease)
     for attempt in range(COMMITS):
         try:
             outcome.end(lease)
             return None
         except LeaseLost as error:
             return str(error)
+        except Conflict as error:
+            reason = str(error)
+            policy.refused(error, lease)
+            outcome = Outcome("retry", None, reason)  # LeaseLost if that was the conflict
         except Unsupported as error:
             if outcome.verb == "release":
                 return str(error)
             outcome = Outcome("release")  # a layout that cannot count or bury: all it can do is give it back
         except SettingsError as error:
-            outcome = Outcome("retry", None, f"{outcome.error or 'failed'} ({error})")
+            failed = Reason(f"{outcome.error or 'failed'} ({error})", trace_of(outcome.error))
+            outcome = Outcome("retry", None, failed)
         except (DirQueueError, OSError) as error:
             reason = str(error)
+            if _is_final(error):
+                break
             time.sleep(COMMIT_PAUSE * 2.0**attempt)
     return f"could not {outcome.verb}: {reason}; the lease runs out and the message comes again"

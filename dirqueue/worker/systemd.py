@@ -35,7 +35,7 @@ class Notifier:
         if not self._address:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
                 to.sendto("\n".join(lines).encode(), self._address)
         except OSError:
             return

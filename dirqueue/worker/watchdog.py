@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dirqueue.failure import trace_of
 from dirqueue.lease import RENEW_AT, Lease
 from dirqueue.renewer import Renewer
 from dirqueue.worker.events import Event
+from dirqueue.worker.policy import Policy
 
 #: How long a handler has to notice that it was cancelled before its message is taken from it.
 GRACE = 5.0
@@ -38,6 +40,8 @@ class Delivery:
         self.started = time.monotonic()
         #: Why it was cancelled; empty while it was not.
         self.cancelled = ""
+        #: What decides about failures; given to it by the watchdog.
+        self.policy = Policy()
         #: Whether the handler was reached: until then it is to be tried again.
         self._reached = False
         self._reported = False
@@ -86,7 +90,7 @@ class Delivery:
     def event(self, name: str, error: str | None = None) -> Event:
         """Return something that happened to this delivery."""
         seconds = None if name == "leased" else self.seconds
-        return Event(name, self.lease.path, self.id, self.attempts, seconds, error)
+        return Event(name, self.lease.path, self.id, self.attempts, seconds, error, trace=trace_of(error))
 
 
 def pause(seconds: float) -> float:
@@ -100,6 +104,8 @@ class Watchdog:
     def __init__(self, emit: Callable[[Event], None], give_up: Callable[[Delivery], None]) -> None:
         self._emit = emit
         self._give_up = give_up
+        #: What decides about failures of the deliveries that it looks after.
+        self.policy = Policy()
         self._deliveries: set[Delivery] = set()
         # Of its own: hooks are called from it, and those of one worker must not delay the leases of others.
         self._renewer = Renewer()
@@ -130,6 +136,7 @@ class Watchdog:
 
     def add(self, delivery: Delivery) -> None:
         """Look after a delivery from now on."""
+        delivery.policy = self.policy
         with self._lock:
             self._deliveries.add(delivery)
             if delivery.due < self._wakes:

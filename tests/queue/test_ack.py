@@ -7,8 +7,9 @@ from dirqueue import LeaseLost, MessageNotFound
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_acknowledged_message_is_gone(make_queue, tmp_path, sync):
+def test_acknowledged_message_is_gone(make_queue, tmp_path, sync, needs):
     """After ack nothing of the message is left, for anybody."""
+    needs("removal")
     queue = make_queue(sync=sync)
     id = queue.put(b"x")
     queue.get(timeout=0).ack()

@@ -293,7 +293,8 @@ def test_close_waits_for_calls_and_ends_the_threads(make, monkeypatch):
             gate = Gate(queue.queue.layout, "put", monkeypatch)
             put = asyncio.create_task(queue.put(b"x"))
             await gate.reach()
-            assert queue.path in open_paths()
+            home = getattr(queue.queue.layout.directory, "side", queue.path)
+            assert home in open_paths()
             closed = asyncio.create_task(queue.close())
             await some_turns()
             assert not closed.done()
@@ -301,7 +302,7 @@ def test_close_waits_for_calls_and_ends_the_threads(make, monkeypatch):
             await closed
             assert await put
             leases = await queue.get_many(2, timeout=0)
-        assert queue.path not in open_paths()
+        assert home not in open_paths()
         for lease in leases:
             await lease.ack()
         assert (await queue.stats()).total == 0

@@ -71,8 +71,10 @@ def test_path_that_is_invalid_is_refused(path):
     assert one_sentence(caught.value)
 
 
-def test_path_that_is_a_file(tmp_path, given):
+def test_path_that_is_a_file(tmp_path, given, is_file):
     """The file stays as it is."""
+    if is_file:
+        pytest.skip("a queue of this layout is a file; tests/layouts/text has what is no queue")
     path = tmp_path / "file"
     path.write_bytes(b"content")
     for where in (path, path / "below"):
@@ -157,7 +159,7 @@ def mounted(tmp_path):
 
 @pytest.mark.root
 @pytest.mark.needs("mount")
-def test_read_only_filesystem(mounted, given):
+def test_read_only_filesystem(mounted, given, is_file):
     """Looking works; putting, getting and ending say what is wrong, and nothing is lost."""
     point = mounted("size=1m")
     queue = Queue(point / "queue", sync=False, **given)
@@ -165,6 +167,8 @@ def test_read_only_filesystem(mounted, given):
     queue.put(b"b")
     lease = queue.get(timeout=0)
     before = files(point)
+    if is_file:
+        queue.close()  # its journal is open for writing, and the kernel refuses to remount below that
     subprocess.run(["mount", "-o", "remount,ro", point], check=True)
     fresh = Queue(point / "queue", sync=False, **given)
     assert len(fresh) == 2
@@ -216,7 +220,7 @@ def let_others_in(path):
 
 
 @pytest.mark.root
-def test_no_permission(tmp_path, given):
+def test_no_permission(tmp_path, given, is_file):
     """Another user may neither look nor put, and gets an error."""
     path = tmp_path / "queue"
     queue = Queue(path, sync=False, **given)
@@ -233,7 +237,7 @@ def test_no_permission(tmp_path, given):
             lambda: Queue(path, **given).put(b"y"),
             lambda: len(Queue(path, **given)),
             lambda: Queue(closed / "new", **given).put(b"y"),
-            lambda: Queue(closed, **given).put(b"y"),
+            lambda: Queue(closed / "newer" if is_file else closed, **given).put(b"y"),
         ):
             with pytest.raises(OSError, match="no permission") as caught:
                 use()
@@ -256,7 +260,8 @@ def test_message_that_only_its_owner_may_read(native, tmp_path):
     queue.put(b"open")
     secret = next(message.id for message in queue.peek())
     os.chmod(path / secret, 0o600)
-    os.chmod(path, 0o777)
+    for each in (path, path / "leased"):
+        os.chmod(each, 0o777)
     let_others_in(tmp_path)
 
     def other():

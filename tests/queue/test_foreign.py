@@ -139,8 +139,10 @@ def test_message_dropped_in_by_hand_is_delivered(native, tmp_path):
     assert (tmp_path / "kept").read_bytes() == b"linked"
 
 
-def test_every_layout_ignores_what_it_does_not_know(make_queue, tmp_path):
+def test_every_layout_ignores_what_it_does_not_know(make_queue, is_file, tmp_path):
     """Odd names are no messages in any format, and stay."""
+    if is_file:
+        pytest.skip("there are no names in a file; tests/layouts/text has odd lines")
     queue = make_queue()
     queue.put(b"x")
     (tmp_path / "queue" / "README").write_bytes(b"foreign")

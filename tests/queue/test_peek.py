@@ -124,7 +124,7 @@ def test_limit_that_is_invalid_is_refused(queue, limit):
 
 def test_message_that_moved_on_is_not_found(queue, needs):
     """A peeked message that was taken meanwhile is not there any more."""
-    needs("fencing")
+    needs("fencing", "removal")
     queue.put(b"x" * 100_000)
     (message,) = queue.peek()
     queue.get(timeout=0).ack()

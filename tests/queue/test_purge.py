@@ -59,7 +59,7 @@ def test_stale_unfinished_files_go_by_age(native, tmp_path):
 
 
 def furniture(directory):
-    return [name for name in os.listdir(directory) if name in (".purge.lock", ".ballast")]
+    return [name for name in os.listdir(directory) if name in (".purge.lock", ".ballast", "leased")]
 
 
 def test_stale_staging_goes_by_age(native, tmp_path):

@@ -89,8 +89,9 @@ def test_invalid_arguments_are_refused(dead):
     assert queue.stats().dead == 3
 
 
-def test_dead_are_a_queue(dead):
+def test_dead_are_a_queue(dead, needs):
     """They can be counted, looked at, got and acknowledged like any other."""
+    needs("apart")
     queue, _ = dead
     assert len(queue.dead) == 3
     lease = queue.dead.get(timeout=0)

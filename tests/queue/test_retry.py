@@ -133,7 +133,7 @@ def test_rejected_message_is_dead(queue, needs):
     (dead,) = queue.peek("dead")
     assert (dead.id, dead.error, dead.body) == (id, "not a job", b"x")
     assert queue.message(id).state == "dead"
-    assert len(queue.dead) == 1
+    assert queue.stats().dead == 1
     assert len(queue) == 0
 
 

@@ -24,8 +24,8 @@ def _armed(monkeypatch):
     event.paths = []
     arm = waiting._arm
 
-    def telling(inotify, path, inner):
-        done = arm(inotify, path, inner)
+    def telling(inotify, path, inner, *events):
+        done = arm(inotify, path, inner, *events)
         assert done
         event.paths.append(path)
         event.set()

@@ -14,7 +14,7 @@ import subprocess
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 #: Programs that only have to be installed.
-PROGRAMS = frozenset({"chromium", "faketime", "gcc", "make", "perl", "spin", "tmux"})
+PROGRAMS = frozenset({"chromium", "faketime", "gcc", "make", "node", "perl", "rsync", "spin", "tmux"})
 
 
 def _works(*command: str) -> bool:

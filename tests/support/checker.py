@@ -1,6 +1,7 @@
 """Read a native queue directory with nothing but the grammar of docs/protocol.md: no code of the package.
 
-`survey` classifies every entry; `problems` lists violations that no crash may cause.
+`survey` classifies every entry; `problems` lists violations that no crash may cause, the wrong room among them;
+`leftovers` and `orphans` list what a crash may leave and a purge has to remove.
 """
 
 import json
@@ -18,7 +19,7 @@ KINDS = {
     "new": rf"(?P<id>{ID})\.new",
     "delayed": rf"(?P<id>{ID})\.(?P<until>{UNTIL})\.(?P<n>{COUNT})",
     "leased": rf"(?P<id>{ID})\.(?P<until>{UNTIL})(?:\.(?P<n>{COUNT})\.(?P<token>{TOKEN}))?",
-    "acked": rf"(?P<id>{ID})\.(?:{UNTIL})\.(?:{COUNT})\.(?:{TOKEN})\.ack",
+    "acked": rf"(?P<id>{ID})\.(?P<until>{UNTIL})\.(?P<n>{COUNT})\.(?:{TOKEN})\.ack",
     "note": rf"(?P<id>{ID})\.error",
     "note.new": rf"(?P<id>{ID})\.error\.new",
     "staging": rf"(?P<id>{ID})\.batch\.new",
@@ -26,8 +27,36 @@ KINDS = {
     "slice": rf"(?P<id>{ID})\.slice",
     "part": rf"(?P<id>{ID})\.part",
 }
-FURNITURE = {"queue.json", "dead", "done", ".purge.lock", ".ballast"}
+BUCKET = r"[1-9][0-9]{15}"
+MINUTE, HOUR = 60_000_000, 3_600_000_000
+#: Rooms -> how long a bucket in them is, in microseconds; 0: no buckets.
+ROOMS = {"leased": 0, "later": MINUTE, "dead": HOUR, "done": HOUR}
+FURNITURE = {"queue.json", ".purge.lock", ".ballast", "paused", "attributes"}
 MESSAGES = ("ready", "delayed", "leased")
+DIRECTORIES = ("batch", "slice", "part", "staging")
+NOTES = ("note", "note.new")
+#: What may lie where. A cancelled message is for a moment a tombstone where it lay.
+ALLOWED = {
+    "top": {"ready", "new", "acked", "batch", "slice", "staging"},
+    "leased": {"leased", "acked", *NOTES},
+    "later": {"delayed", "acked", "batch", *NOTES},
+    "dead": {"delayed", *NOTES},
+    "done": {"delayed"},
+    "slice": {"ready", "new", "acked"},
+    "batch": {"ready", "delayed", "acked", "part"},
+    "part": {"ready", "delayed", "acked"},
+}
+#: What an earlier format, or a full disk that has no inode for a bucket, keeps there too.
+ALSO = {
+    "top": {"delayed", "leased", *NOTES},
+    "leased": {"delayed"},
+    "later": set(),
+    "dead": set(),
+    "done": {"note"},
+    "slice": {"delayed", "leased", *NOTES},
+    "batch": {"leased", *NOTES},
+    "part": {"leased", *NOTES},
+}
 
 
 class Found(NamedTuple):
@@ -38,6 +67,11 @@ class Found(NamedTuple):
     path: str
     where: str  # live, dead or done
     attempts: int
+    until: int = 0
+    #: The kind of directory that it lies in: top, a room, batch, slice or part.
+    place: str = "top"
+    #: The bucket that it lies in, at whatever depth; None if in none.
+    bucket: int | None = None
 
 
 def kind_of(name):
@@ -53,25 +87,31 @@ def survey(path):
     path = os.fspath(path)
     found = []
 
-    def walk(directory, where):
+    def walk(directory, where, place, bucket):
         for name in sorted(os.listdir(directory)):
             full = os.path.join(directory, name)
-            if directory == path and name in ("dead", "done"):
-                walk(full, name)
+            if place == "top" and name in ROOMS:
+                walk(full, name if name in ("dead", "done") else "live", name, None)
                 continue
-            if name in FURNITURE or name.startswith((".clock-", ".create-")):
+            if place == "top" and (name in FURNITURE or name.startswith((".clock-", ".create-"))):
+                continue
+            if ROOMS.get(place) and bucket is None and re.fullmatch(BUCKET, name, re.ASCII):
+                walk(full, where, place, int(name))
                 continue
             known = kind_of(name)
             if known is None:
-                found.append(Found("foreign", "", full, where, 0))
+                found.append(Found("foreign", "", full, where, 0, 0, place, bucket))
                 continue
             kind, match = known
-            found.append(Found(kind, match["id"], full, where, int(match.groupdict().get("n") or 0)))
+            said = match.groupdict()
+            until = said.get("until") or ""
+            micros = int(until or 0) * (1000 if len(until) == 13 else 1)
+            found.append(Found(kind, said["id"], full, where, int(said.get("n") or 0), micros, place, bucket))
             if kind in ("batch", "slice", "part"):
-                walk(full, where)
+                walk(full, where, kind, bucket)
 
     if os.path.isdir(path):
-        walk(path, "live")
+        walk(path, "live", "top", None)
     return found
 
 
@@ -80,22 +120,41 @@ def messages(path):
     bodies, where = {}, {}
     for each in survey(path):
         if each.kind in MESSAGES:
-            with open(each.path, "rb") as file:
-                bodies[each.id] = file.read()
+            bodies[each.id] = body_of(each.path)
             where[each.id] = each.where
     return bodies, where
 
 
-def problems(path):
-    """Return the violations in the directory as sentences; an empty list if there are none."""
+def body_of(path):
+    """Return the body of a message: a file, or a link whose target is a colon and the body."""
+    if os.path.islink(path):
+        target = os.readlink(os.fsencode(path))
+        assert target[:1] == b":", f"{path} leads to {target!r}"
+        return target[1:]
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def problems(path, *, earlier=False):
+    """Return the violations in the directory as sentences; an empty list if there are none.
+
+    Args:
+        earlier: Names may also lie where an earlier format had them.
+    """
     wrong = []
     names = defaultdict(list)
     for each in survey(path):
         if each.kind == "foreign":
             wrong.append(f"{each.path} is not a valid name")
+            continue
+        wrong += [f"{each.path} {reason}" for reason in _misplaced(each, earlier)]
+        if _is_directory(each.path) != (each.kind in DIRECTORIES):
+            wrong.append(f"{each.path} is not what its name says")
         elif each.kind in MESSAGES:
             names[each.id].append(each)
-            if os.stat(each.path).st_nlink != 1:
+            if os.path.islink(each.path) and os.readlink(each.path)[:1] != ":":
+                wrong.append(f"{each.path} is a link that leads elsewhere")
+            if os.lstat(each.path).st_nlink != 1:
                 # Only a publish or redrive by link that was killed leaves two names of one file.
                 wrong.append(f"{each.path} has more than one name")
         elif each.kind == "note":
@@ -108,6 +167,44 @@ def problems(path):
     return wrong
 
 
+def _is_directory(path):
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def _misplaced(each, earlier):
+    """Yield why an entry does not belong where it lies."""
+    if each.kind not in ALLOWED[each.place] and not (earlier and each.kind in ALSO[each.place]):
+        yield f"does not belong in {each.place}"
+    length = ROOMS.get(each.place)
+    if length and each.bucket is None and not (earlier and each.where != "live"):
+        yield "lies in no bucket"
+    room = "later" if each.where == "live" else each.where
+    if each.bucket is not None and each.bucket % ROOMS[room]:
+        yield "lies in a bucket that begins at no full minute or hour"
+    elif each.kind == "delayed" and each.bucket not in (None, each.until - each.until % ROOMS[room]):
+        yield "lies in the bucket of another time"
+
+
 def leftovers(path):
     """Return the paths that a purge should have removed."""
     return [each.path for each in survey(path) if each.kind in ("new", "note.new", "staging", "acked")]
+
+
+def orphans(path):
+    """Return the notes that do not lie beside their message, which has failed before: a crash may leave them."""
+    found = survey(path)
+    tried = {
+        (os.path.dirname(each.path), each.id) for each in found if each.kind in MESSAGES and each.attempts
+    }
+    return [e.path for e in found if e.kind == "note" and (os.path.dirname(e.path), e.id) not in tried]
+
+
+def empty_buckets(path):
+    """Return the buckets that hold nothing."""
+    return [
+        os.path.join(path, room, bucket)
+        for room, length in ROOMS.items()
+        if length and os.path.isdir(os.path.join(path, room))
+        for bucket in sorted(os.listdir(os.path.join(path, room)))
+        if not os.listdir(os.path.join(path, room, bucket))
+    ]

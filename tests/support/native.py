@@ -4,7 +4,7 @@ import os
 import stat
 
 from support.checker import leftovers
-from support.kit import LONG
+from support.kit import LONG, files
 
 from dirqueue import Queue
 from dirqueue.disk import mount
@@ -22,14 +22,36 @@ def remote(queue):
 
 
 def held_names(queue):
-    """Return the names in the queue's directory that are messages."""
-    return sorted(name for name in os.listdir(queue.path) if name[0].isdigit())
+    """Return the places of messages that wait or are held, and of the directories of messages at the top."""
+    rooms = ("", "leased/", *(f"later/{bucket}/" for bucket in listed(queue, "later")))
+    return sorted(room + name for room in rooms for name in listed(queue, room) if name[0].isdigit())
+
+
+def listed(queue, room):
+    """Return the names in a room; none if there is no such room."""
+    path = os.path.join(queue.path, room)
+    return sorted(os.listdir(path)) if os.path.isdir(path) else []
+
+
+def place_of(queue, id):
+    """Return the only place of a message, wherever it is, in whatever form."""
+    found = [place for place in files(queue.path) if place.rpartition("/")[2].split(".")[0] == id]
+    (place,) = [each for each in found if not each.endswith((".new", ".error", ".ack"))]
+    return place
+
+
+def note_of(queue):
+    """Return the place of the only note; None if there is none."""
+    found = [place for place in files(queue.path) if place.endswith(".error")]
+    assert len(found) < 2, found
+    return found[0] if found else None
 
 
 def steal(queue, other):
     """Let somebody else have what is leased; return the new lease."""
-    (name,) = [each for each in os.listdir(queue.path) if each.count(".") == 3 and each[0].isdigit()]
-    os.rename(os.path.join(queue.path, name), os.path.join(queue.path, name.partition(".")[0]))
+    (place,) = [each for each in held_names(queue) if each.count(".") == 3]
+    id = place.rpartition("/")[2].partition(".")[0]
+    os.rename(os.path.join(queue.path, place), os.path.join(queue.path, id))
     return other.get(timeout=0)
 
 

@@ -8,15 +8,17 @@ import pytest
 from support.kit import LONG
 
 from dirqueue import Queue
-from dirqueue.layouts import NAMES
+from dirqueue.layouts import NAMES, describe
 
 #: Name of the variant -> the arguments of Queue().
 LAYOUTS = {
     "native": {"layout": "native"},
+    "native-links": {"layout": "native", "links": True},
     "vsqs": {"layout": "vsqs"},
     "vsqs-ms": {"layout": "vsqs", "milliseconds": True},
     "dirq-simple": {"layout": "dirq-simple"},
     "dirq-normal": {"layout": "dirq-normal"},
+    "text": {"layout": "text"},
 }
 KNOWN = {name: given for name, given in LAYOUTS.items() if given["layout"] in NAMES}
 
@@ -31,6 +33,12 @@ def layout(request):
 def given(layout):
     """Give the arguments of Queue() for the variant under test."""
     return KNOWN[layout]
+
+
+@pytest.fixture
+def is_file(given):
+    """Tell whether a queue of the variant is one file, not a directory."""
+    return describe(given["layout"]).is_file
 
 
 @pytest.fixture

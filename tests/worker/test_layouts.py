@@ -6,7 +6,7 @@ from dirqueue import Queue, QueueSet, Worker
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
-LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal")
+LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal", "text")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -26,6 +26,8 @@ def test_a_set_of_several_layouts_is_served(tmp_path):
     for queue in queues:
         queue.put(queue.layout.name.encode())
     seen = []
-    assert Worker(QueueSet(queues), lambda message: seen.append(message.body)).run_until_empty().acked == 4
+    assert Worker(QueueSet(queues), lambda message: seen.append(message.body)).run_until_empty().acked == len(
+        LAYOUTS
+    )
     assert sorted(map(bytes, seen)) == sorted(layout.encode() for layout in LAYOUTS)
     assert all(queue.stats().total == 0 for queue in queues)

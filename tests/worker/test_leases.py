@@ -16,8 +16,12 @@ from dirqueue.worker import Cancelled, watchdog
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 
+def room(queue):
+    return os.path.join(queue.path, "leased")
+
+
 def leased(queue):
-    return sorted(name for name in os.listdir(queue.path) if name.count(".") == 3)
+    return sorted(name for name in os.listdir(room(queue)) if name.count(".") == 3)
 
 
 def in_background(worker):
@@ -35,7 +39,7 @@ def steal(queue):
         id, expiry, attempts, _token = name.split(".")
         taken = f"{id}.{int(expiry) + 3_600_000_000}.{int(attempts) + 1}.thief"
         try:
-            os.rename(os.path.join(queue.path, name), os.path.join(queue.path, taken))
+            os.rename(os.path.join(room(queue), name), os.path.join(room(queue), taken))
         except FileNotFoundError:  # renewed meanwhile
             continue
         return taken
@@ -107,7 +111,7 @@ def test_a_lost_lease_cancels_the_handler_in_its_thread(queue):
     assert cancelled == [id]
     assert counts[0].lost == 1
     assert [event.id for event in lost] == [id]
-    assert taken in os.listdir(queue.path)
+    assert taken in os.listdir(room(queue))
 
 
 @pytest.mark.parametrize("way", [{"threads": 1}, {"processes": 1}], ids=["thread", "process"])
@@ -125,7 +129,7 @@ def test_lost_delivery_is_never_committed(queue, way):
     thread.join(40)
     assert counts == [(0, 0, 0, 0, 1)]
     assert [event.error for event in lost] == [None]
-    assert taken in os.listdir(queue.path)
+    assert taken in os.listdir(room(queue))
 
 
 def test_a_handler_that_swallows_the_cancellation_commits_nothing(queue):
@@ -143,7 +147,7 @@ def test_a_handler_that_swallows_the_cancellation_commits_nothing(queue):
     taken = steal(queue)
     thread.join(40)
     assert counts == [(0, 0, 0, 0, 1)]
-    assert [name for name in os.listdir(queue.path) if name.startswith(taken[:20])] == [taken]
+    assert [name for name in os.listdir(room(queue)) if name.startswith(taken[:20])] == [taken]
 
 
 def test_a_lost_lease_kills_the_handlers_process(queue, tmp_path):
@@ -160,7 +164,7 @@ def test_a_lost_lease_kills_the_handlers_process(queue, tmp_path):
     taken = steal(queue)
     thread.join(40)
     assert counts == [(0, 0, 0, 0, 1)]
-    assert taken in os.listdir(queue.path)
+    assert taken in os.listdir(room(queue))
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
@@ -171,7 +175,7 @@ def test_an_ack_that_comes_too_late_is_lost_not_done(queue):
     taken = []
     counts = Worker(queue, lambda message: taken.append(steal(queue)), lease=3600).run_until_empty()
     assert counts == (0, 0, 0, 0, 1)
-    assert taken[0] in os.listdir(queue.path)
+    assert taken[0] in os.listdir(room(queue))
 
 
 @pytest.mark.parametrize("way", [{"threads": 1}, {"processes": 1}], ids=["thread", "process"])
