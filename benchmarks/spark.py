@@ -1,12 +1,18 @@
-"""Spark and the queue: what one message costs, against plain Python and Spark's own file source.
+"""Spark and the queue: what one message costs, against plain Python, Spark's own file source and plain Parquet.
 
-Usage: python benchmarks/spark.py [MESSAGES] [DIRECTORY]; prints a table and one JSON object.
-One run: local[2], bodies of 100 bytes, no fsync, each case once after one warm-up with a tenth of the messages.
+Usage: python benchmarks/spark.py [MESSAGES] [DIRECTORY] [ROUNDS] [KIND,...]; prints a table and one JSON object.
+Runs alone: local[2], bodies of 100 bytes, no fsync. After one warm-up with few messages come the rounds; seconds are
+medians, and ratios are taken within each round. CPU is that of this process and all below it. Kinds are rows, links and
+records; a run without all of them has no ratios.
 """
 
+import functools
 import json
 import multiprocessing
+import os
+import resource
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -19,102 +25,240 @@ from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
 
 BODY = "cast(lpad(cast(id AS string), 100, 'x') AS binary) AS value"
+#: Records in one message.
+RECORDS = 1000
+ROUNDS = 3
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def tree_cpu():
+    """Return the CPU seconds of this process and of all that it started, also of those that ended."""
+    stats = {}
+    for each in Path("/proc").iterdir():
+        if each.name.isdecimal():
+            try:
+                fields = (each / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended
+            stats[int(each.name)] = (int(fields[1]), sum(map(int, fields[11:15])) / TICK)
+    mine = {os.getpid()}
+    while more := {pid for pid, (parent, _) in stats.items() if parent in mine and pid not in mine}:
+        mine |= more
+    return sum(stats[pid][1] for pid in mine)
 
 
 def timed(function):
-    began = time.perf_counter()
+    """Return the seconds by the clock and of CPU."""
+    cpu, began = tree_cpu(), time.perf_counter()
     function()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, tree_cpu() - cpu
 
 
-def split(path, count):
-    """Plain put_many of the same messages, in two processes that are running already."""
+def alone(function):
+    """Return the seconds of a step of this process alone."""
+    cpu, began = time.process_time(), time.perf_counter()
+    function()
+    return time.perf_counter() - began, time.process_time() - cpu
+
+
+def put_many(path, count):
+    """Put the same messages in two processes that are already running."""
     barrier = multiprocessing.Barrier(3)
 
     def run():
-        bodies = [b"x" * 100] * (count // 2)
         queue = Queue(path, sync=False)
         barrier.wait()
-        queue.put_many(bodies)
+        queue.put_many([b"x" * 100] * (count // 2))
 
     children = [multiprocessing.Process(target=run) for _ in range(2)]
     for child in children:
         child.start()
     barrier.wait()
-    return timed(lambda: [child.join() for child in children])
+    return children
 
 
-def write(spark, path, count):
+def consume(path):
+    """Take and acknowledge all of it in two processes."""
+
+    def run():
+        for lease in Queue(path, sync=False).consume(timeout=0):
+            lease.ack()
+
+    return [multiprocessing.Process(target=run) for _ in range(2)]
+
+
+def plain(path, count):
+    """Return the seconds of put_many and of consume, two processes each."""
+    children = put_many(path, count)
+    put = timed(lambda: [child.join() for child in children])
+    readers = consume(path)
+    return put, timed(lambda: [child.start() for child in readers] + [child.join() for child in readers])
+
+
+def write(spark, path, count, **options):
     frame = spark.range(0, count, 1, 2).selectExpr(BODY)
-    frame.write.format("dirqueue").mode("append").option("sync", "false").save(str(path))
+    frame.write.format("dirqueue").mode("append").options(sync="false", **options).save(str(path))
 
 
 def noop(frame):
     frame.write.format("noop").mode("overwrite").save()
 
 
-def stream(spark, source, sink, memory):
-    frame = spark.readStream.format("dirqueue").load(str(source)).select("value")
-    if sink is None:
-        writer = frame.writeStream.format("noop")
-    else:
-        writer = frame.writeStream.format("dirqueue").option("sync", "false").option("path", str(sink))
-    writer.option("checkpointLocation", str(memory)).trigger(availableNow=True).start().awaitTermination()
+def stream(frame, sink, path, memory, **options):
+    writer = frame.select("value").writeStream.format(sink).option("checkpointLocation", str(memory))
+    if path is not None:
+        writer = writer.option("path", str(path))
+    writer.options(**options).trigger(availableNow=True).start().awaitTermination()
 
 
 def driver(base, count):
-    """What the driver alone does: publishing a staged batch, and pinning."""
+    """Measure what the driver alone does: publishing a staged batch, pinning, and acknowledging."""
     queue = Queue(base / "driver", sync=False)
     directory, settings = queue.layout.directory, queue.settings
     staging = staged.begin(directory)
     writer = staged.Writer(directory, settings, staging)
-    writer.add([b"x" * 100] * count)
+    for start in range(0, count, 4096):
+        writer.add([b"x" * 100] * min(4096, count - start))
     parts = writer.finish()
-    publish = timed(lambda: staged.commit(directory, settings, staging, parts))
+    publish = alone(lambda: staged.commit(directory, settings, staging, parts))
+    planning = planned(queue.path)
     pins = Pins(directory, settings, "bench")
     pins.register(600.0)
-    pin = timed(lambda: pins.pin(1, claimable(directory, settings), Limit(), pieces=2))
-    ack = timed(lambda: pins.ack(1))
-    return {"publish": publish, "pin": pin, "ack": ack}
+    pin = alone(lambda: pins.pin(1, claimable(directory, settings), Limit()))
+    ack = alone(lambda: pins.ack(1))
+    return {
+        "driver: publish": publish,
+        "driver: plan a read": planning,
+        "driver: pin": pin,
+        "driver: ack": ack,
+    }
 
 
-def run(spark, base, count):
-    """Return the seconds of each case."""
-    took = {"put_many, two processes": split(base / "plain", count)}
-    took["batch write"] = timed(lambda: write(spark, base / "q", count))
-    took["batch read"] = timed(lambda: noop(spark.read.format("dirqueue").load(str(base / "q"))))
-    files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    took["binaryFile, the same directory"] = timed(lambda: noop(files.load(str(base / "q"))))
-    took["driver"] = driver(base, count)
-    took["stream to noop"] = timed(lambda: stream(spark, base / "q", None, base / "memory-1"))
-    write(spark, base / "q", count)
-    took["stream to queue"] = timed(lambda: stream(spark, base / "q", base / "out", base / "memory-2"))
+def planned(path):
+    """Measure the planning of a batch read in a process of its own, as Spark does; its memory goes to stderr."""
+    receive, send = multiprocessing.Pipe()
+
+    def run():
+        from dirqueue.spark.columns import read_schema
+        from dirqueue.spark.read import Reader
+
+        reader = Reader({"path": str(path)}, read_schema(()))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        took = alone(reader.partitions)
+        send.send((took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, before))
+
+    child = multiprocessing.get_context("fork").Process(target=run)
+    child.start()
+    took, most, before = receive.recv()
+    child.join()
+    print(f"planning: {most >> 10} MB at most, {before >> 10} MB before", file=sys.stderr)
     return took
+
+
+def rows(spark, base, count, kind, options):
+    """Yield the cases of one kind: rows, rows as links, or records."""
+    q, read = str(base / kind), {"records": "true"} if kind == "records" else {}
+    source = spark.readStream.format("dirqueue").options(**read)
+    yield f"batch write, {kind}", timed(lambda: write(spark, q, count, **options))
+    yield f"batch read, {kind}", timed(lambda: noop(spark.read.format("dirqueue").options(**read).load(q)))
+    yield (
+        f"stream to noop, {kind}",
+        timed(lambda: stream(source.load(q), "noop", None, base / f"{kind}-noop")),
+    )
+    for sink in ("dirqueue", "parquet"):
+        write(spark, q, count, **options)
+        more = {"sync": "false", **options} if sink == "dirqueue" else {}
+        out, memory = base / f"{kind}-{sink}", base / f"{kind}-{sink}-memory"
+        name = "queue" if sink == "dirqueue" else "Parquet"
+        yield (
+            f"stream to {name}, {kind}",
+            timed(functools.partial(stream, source.load(q), sink, out, memory, **more)),
+        )
+        shutil.rmtree(out)
+
+
+def parquet(spark, base, count):
+    """Yield plain Parquet files, which are no queue, written, read and streamed."""
+    files = str(base / "files")
+    yield (
+        "Parquet: batch write",
+        timed(lambda: spark.range(0, count, 1, 2).selectExpr(BODY).write.parquet(files)),
+    )
+    yield "Parquet: batch read", timed(lambda: noop(spark.read.parquet(files)))
+    source = spark.readStream.schema("value binary").parquet(files)
+    yield (
+        "Parquet: stream to Parquet",
+        timed(lambda: stream(source, "parquet", base / "copy", base / "copy-memory")),
+    )
+
+
+KINDS = {"rows": {}, "links": {"links": "true"}, "records": {"recordsPerMessage": RECORDS}}
+
+
+def run(spark, base, count, kinds):
+    """Return the seconds of each case, by the clock and of CPU."""
+    took = dict(
+        zip(("put_many, two processes", "consume, two processes"), plain(base / "plain", count), strict=True)
+    )
+    for kind in kinds:
+        took |= dict(rows(spark, base, count, kind, KINDS[kind]))
+    took |= dict(parquet(spark, base, count))
+    took |= driver(base, count)
+    if count <= 100_000:
+        write(spark, base / "q", count)
+        files = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        took["binaryFile, the same directory"] = timed(lambda: noop(files.load(str(base / "q"))))
+    return took
+
+
+def ratios(took):
+    """Return what is compared, within one round."""
+    wall = {name: seconds for name, (seconds, _) in took.items()}
+    found = {
+        "write_over_put_many": wall["batch write, rows"] / wall["put_many, two processes"],
+        "queue_to_queue_over_noop": wall["stream to noop, rows"] / wall["stream to queue, rows"],
+        "queue_to_queue_over_plain": wall["stream to queue, rows"]
+        / (wall["put_many, two processes"] + wall["consume, two processes"]),
+        # Acknowledged lots are removed while the next batch runs: nobody waits for that.
+        "driver_share_of_queue_to_queue": took["driver: pin"][1] / took["stream to queue, rows"][1],
+        "records_over_parquet": wall["Parquet: stream to Parquet"] / wall["stream to queue, records"],
+    }
+    if "binaryFile, the same directory" in wall:
+        found["read_over_binaryFile"] = wall["binaryFile, the same directory"] / wall["batch read, rows"]
+    return found
 
 
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    spark = dirqueue.spark.session("local[2]")
     parent = sys.argv[2] if len(sys.argv) > 2 else None
-    for size in (max(1000, count // 10), count):
+    wanted = int(sys.argv[3]) if len(sys.argv) > 3 else ROUNDS
+    kinds = sys.argv[4].split(",") if len(sys.argv) > 4 else list(KINDS)
+    spark = dirqueue.spark.session("local[2]", **{"spark.driver.memory": "2g"})
+    rounds = []
+    for size in (min(10_000, count), *[count] * wanted):
         base = Path(tempfile.mkdtemp(prefix="dirqueue-bench-", dir=parent))
         try:
-            took = run(spark, base, size)
+            rounds.append(run(spark, base, size, kinds))
         finally:
             shutil.rmtree(base)
     spark.stop()
+    rounds = rounds[1:]
+    took = {name: statistics.median(each[name][0] for each in rounds) for name in rounds[0]}
+    cpu = {name: statistics.median(each[name][1] for each in rounds) for name in rounds[0]}
+    print(f"{count} rows of 100 bytes, {len(rounds)} rounds: medians; the slowest and the fastest round")
     for name, seconds in took.items():
-        if name == "driver":
-            for step, cost in seconds.items():
-                print(f"driver: {step:<24} {cost * 1000:>10.1f} ms")
-        else:
-            print(f"{name:<32} {seconds:>8.2f} s {count / seconds:>10.0f} messages/s")
+        each = [one[name][0] for one in rounds]
+        spread = f"{count / max(each):>9.0f} to {count / min(each):.0f}" if len(each) > 1 else ""
+        print(
+            f"{name:<32} {seconds:>8.2f} s {cpu[name]:>8.2f} s CPU {count / seconds:>10.0f} rows/s {spread}"
+        )
+    compared = [ratios(each) if len(kinds) == len(KINDS) else {} for each in rounds]
     print(json.dumps({
         "messages": count,
-        "seconds": took,
-        "read_over_binaryFile": round(took["binaryFile, the same directory"] / took["batch read"], 2),
-        "write_over_put_many": round(took["batch write"] / took["put_many, two processes"], 2),
-        "queue_to_queue_over_noop": round(took["stream to noop"] / took["stream to queue"], 2),
+        "rounds": len(rounds),
+        "seconds": {name: round(seconds, 4) for name, seconds in took.items()},
+        "cpu": {name: round(seconds, 4) for name, seconds in cpu.items()},
+        **{name: round(statistics.median(each[name] for each in compared), 2) for name in compared[0]},
     }))  # fmt: skip
 
 

@@ -33,6 +33,7 @@ def claim(
     keep: bool = False,
     partitions: int | None = None,
     schema: str | StructType | None = None,
+    records: bool = False,
 ) -> Iterator[DataFrame]:
     """Claim messages while the block runs: they are acknowledged at its end, or given back on an exception.
 
@@ -47,6 +48,7 @@ def claim(
         keep: Keep acknowledged messages in done/.
         partitions: Tasks to spread the messages over; Spark's default parallelism if None.
         schema: Columns to read; all if None.
+        records: Whether each record is a row.
     """
     for name, value in (("limit", limit), ("max_bytes", max_bytes), ("partitions", partitions)):
         if value is not None and (type(value) is not int or value < 1):
@@ -60,10 +62,8 @@ def claim(
     mine = consumer.pins
     pieces = partitions or _parallelism(spark)
     try:
-        count = mine.pin(
-            1, claimable(native.directory, native.settings), Limit(limit, max_bytes), pieces=pieces
-        )
-        reader = spark.read.format("dirqueue").option("numPartitions", pieces)
+        count = mine.pin(1, claimable(native.directory, native.settings), Limit(limit, max_bytes))
+        reader = spark.read.format("dirqueue").option("numPartitions", pieces).option("records", records)
         if schema is not None:
             reader = reader.schema(schema)
         frame = reader.option(PINNED, f"{mine.consumer}/1").load(queue)

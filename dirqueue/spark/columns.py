@@ -39,6 +39,8 @@ from dirqueue.errors import (
 )
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.dirq.schema import KEY, LOCKED, read_table
+from dirqueue.layouts.native import Native
+from dirqueue.layouts.native.bodies import Bodies
 from dirqueue.layouts.native.inspect import moved_on
 from dirqueue.message import Entry
 
@@ -78,25 +80,33 @@ EXTRA: dict[str, Column] = {
     "token": Column((StringType(),), pa.string()),
     "until": Column((TimestampType(),), pa.timestamp("us", tz="UTC")),
 }
+#: The number of a record in its message: a column of reads with the option records alone.
+RECORD = "record"
+RECORD_COLUMN = Column((IntegerType(),), pa.int32())
 
-
-KNOWN = COLUMNS | EXTRA | {PIECES: PIECES_COLUMN}
+KNOWN = COLUMNS | EXTRA | {PIECES: PIECES_COLUMN, RECORD: RECORD_COLUMN}
 #: One piece as a column: binary, string, or a table.
 PIECE = (BinaryType(), StringType(), MapType(StringType(), StringType()))
 PIECE_COLUMN = Column(PIECE, pa.binary())
 
 
-def read_schema(pieces: Sequence[str]) -> StructType:
+def read_schema(pieces: Sequence[str], *, records: bool = False) -> StructType:
     """Return the columns of a read without a schema: with the map of pieces, or a column for each piece."""
     fields = [StructField(name, column.spark[0]) for name, column in COLUMNS.items()]
     kinds = KNOWN | {name: PIECE_COLUMN for name in pieces if name not in KNOWN}
     fields += (StructField(name, kinds[name].spark[0]) for name in pieces if name not in COLUMNS)
+    if records:
+        fields.insert(1, StructField(RECORD, RECORD_COLUMN.spark[0]))
     return StructType(fields)
 
 
-def check_read(schema: StructType, *, pieces: bool = False) -> None:
+def check_read(schema: StructType, *, pieces: bool = False, records: bool = False) -> None:
     """Raise SettingsError for a column that no message has, or a type that the column cannot have."""
+    if pieces and records:
+        raise SettingsError("the options pieces and records do not go together: a piece holds no records")
     for field in schema.fields:
+        if field.name == RECORD and not records:
+            raise SettingsError('the column record needs option("records", "true")')
         column = KNOWN.get(field.name)
         if column is None and pieces:
             column = PIECE_COLUMN
@@ -141,40 +151,46 @@ class Rows:
         self._layout = layout
         self._queue = queue
         self._names = schema.fieldNames()
-        self._schema = pa.schema([(field.name, _arrow(field)) for field in schema.fields])
+        self._schema = pa.schema([(field.name, arrow_type(field)) for field in schema.fields])
         self._pieces = [name for name in self._names if name not in KNOWN]
         self._whole = PIECES in self._names or bool(self._pieces)
         self._reads = self._whole or "value" in self._names
+        self._bodies = Bodies(layout.directory) if isinstance(layout, Native) else layout
         self._plain = [
             (self._names.index(name), take) for name, take in _BY_NAME.items() if name in self._names
         ]
 
     def batches(self, entries: Iterable[Entry], *, strict: bool = False) -> Iterator[pa.RecordBatch]:
         """Read the messages; those that moved on meanwhile are left out, or an error if `strict`."""
-        load = self._load_pieces if self._whole else self._load
+        found = self.bodies(entries, strict=strict) if self._reads else ((entry, b"") for entry in entries)
         kept: list[Entry] = []
         bodies: list[Any] = []
         size = 0
-        for entry in entries:
-            if self._reads:
-                try:
-                    body = load(entry)
-                except MessageNotFound:
-                    if strict:
-                        raise gone(self._queue, f"1 message ({entry.id})") from None
-                    continue
-                size += _length(body)
-                bodies.append(body)
+        for entry, body in found:
+            size += _length(body)
+            bodies.append(body)
             kept.append(entry)
             if len(kept) == ROWS or size >= BYTES:
-                yield self._batch(kept, bodies)
+                yield self.batch(kept, bodies)
                 kept, bodies, size = [], [], 0
         if kept:
-            yield self._batch(kept, bodies)
+            yield self.batch(kept, bodies)
+
+    def bodies(self, entries: Iterable[Entry], *, strict: bool) -> Iterator[tuple[Entry, Any]]:
+        """Yield each message with its body, or with its pieces; those that moved on are left out, or an error."""
+        load = self._load_pieces if self._whole else self._load
+        for entry in entries:
+            try:
+                body = load(entry)
+            except MessageNotFound:
+                if strict:
+                    raise gone(self._queue, f"1 message ({entry.id})") from None
+                continue
+            yield entry, body
 
     def _load(self, entry: Entry) -> bytes:
         try:
-            return self._layout.load(entry.place)
+            return self._bodies.load(entry.place)
         except CodecError as error:
             text = f"{self._queue!r}: {error}; the option pieces=true reads whatever an element is made of"
             raise CodecError(text, message_id=entry.id) from None
@@ -196,7 +212,8 @@ class Rows:
             raise moved_on(entry.id)
         return found
 
-    def _batch(self, entries: list[Entry], bodies: list[Any]) -> pa.RecordBatch:
+    def batch(self, entries: list[Entry], bodies: Sequence[Any] = ()) -> pa.RecordBatch:
+        """Return messages as rows."""
         columns: list[Any] = [None] * len(self._names)
         for index, take in self._plain:
             columns[index] = [take(entry) for entry in entries]
@@ -227,14 +244,10 @@ class Rows:
             ids = [
                 entry.id for entry, value in zip(entries, values, strict=True) if not _fits(value, field.type)
             ]
-            raise CodecError(
-                f"the {field.name} of message {ids[0]} in {self._queue!r} is not UTF-8 text: read {field.name} as "
-                f"binary, e.g. schema('id string, {field.name} binary')",
-                message_id=ids[0],
-            ) from None
+            raise not_text(f"the {field.name}", ids[0], self._queue, field.name) from None
 
     def _piece(
-        self, name: str, kind: pa.DataType, entries: list[Entry], bodies: list[dict[str, bytes]]
+        self, name: str, kind: pa.DataType, entries: list[Entry], bodies: Sequence[dict[str, bytes]]
     ) -> list[Any]:
         """Return one piece of each element, None where it is missing; a table as pairs."""
         if not pa.types.is_map(kind):
@@ -250,7 +263,7 @@ class Rows:
                 ) from None
         return found
 
-    def _sizes(self, entries: list[Entry], bodies: list[Any]) -> list[int | None]:
+    def _sizes(self, entries: list[Entry], bodies: Sequence[Any]) -> list[int | None]:
         if self._reads:
             return [_length(body) for body in bodies]
         sizes: list[int | None] = []
@@ -281,7 +294,7 @@ def _element(entry: Entry) -> str:
     ]  # COMPAT: what follows is the lock's owner at the time of the listing
 
 
-def _arrow(field: StructField) -> pa.DataType:
+def arrow_type(field: StructField) -> pa.DataType:
     """Return the Arrow type of a column."""
     kind = KNOWN.get(field.name, PIECE_COLUMN).arrow
     if field.name in KNOWN and field.name != "value":
@@ -297,6 +310,15 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def not_text(what: str, id: str, queue: str, column: str) -> CodecError:
+    """Return the error for bytes that are to be read as text and are none."""
+    return CodecError(
+        f"{what} of message {id} in {queue!r} is not UTF-8 text: read {column} as binary, e.g. "
+        f"schema('id string, {column} binary')",
+        message_id=id,
+    )
 
 
 def gone(queue: str, what: str) -> QueueError:
@@ -322,8 +344,8 @@ _BY_NAME: dict[str, Callable[[Entry], Any]] = {
 }
 
 
-def bodies_of(batch: pa.RecordBatch) -> list[bytes]:
-    """Return the bodies of an Arrow batch that is to be put."""
+def bodies_of(batch: pa.RecordBatch) -> pa.Array:
+    """Return the bodies of an Arrow batch that is to be put, as an array of bytes."""
     column = batch.column("value")
     if column.null_count:
         raise DirQueueError(
@@ -331,5 +353,4 @@ def bodies_of(batch: pa.RecordBatch) -> list[bytes]:
         )
     if not pa.types.is_large_binary(column.type) and not pa.types.is_binary(column.type):
         column = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
-    bodies: list[bytes] = column.to_pylist()
-    return bodies
+    return column

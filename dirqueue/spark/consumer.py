@@ -99,4 +99,8 @@ def _died_here(about: dict[str, Any]) -> bool:
     pid = about.get("pid")
     if about.get("host") != os.uname().nodename or type(pid) is not int or pid < 1:
         return False
-    return not os.path.exists(f"/proc/{pid}") and os.path.exists("/proc/self")
+    try:
+        # What is dead and not yet reaped is dead.
+        return fs.read_file(f"/proc/{pid}/stat", -1).rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+    except OSError:
+        return os.path.exists("/proc/self")

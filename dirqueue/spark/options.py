@@ -26,7 +26,7 @@ NO_TABLES = (
     "Spark does not pass the path of a CREATE TABLE to a source that is written in Python: use CREATE TEMPORARY VIEW "
     "name USING dirqueue OPTIONS (path '...')"
 )
-READ = ("state", "numPartitions", "layout", "pieces")
+READ = ("state", "numPartitions", "layout", "pieces", "records")
 #: For claim(): which lot of which consumer to read.
 PINNED = "pinned"
 SOURCE = (
@@ -36,9 +36,10 @@ SOURCE = (
     "ackMode",
     "failOnDataLoss",
     "claimTimeout",
+    "records",
 )
-WRITE = ("txnAppId", "txnVersion", "sync")
-SINK = ("sync",)
+SINK = ("sync", "links", "recordsPerMessage", "recordBytes")
+WRITE = ("txnAppId", "txnVersion", *SINK)
 
 
 _URL = re.compile(r"(file):/+|([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -46,10 +47,10 @@ _URL = re.compile(r"(file):/+|([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
 def local(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a directory, also of a file:/ URL; SettingsError for URLs of other schemes."""
-    text = check_path(path)
+    text = str(path)
     url = _URL.match(text)
     if url is None:
-        return os.path.abspath(text)
+        return os.path.abspath(check_path(path))
     if url[2]:
         raise SettingsError(
             f"{text!r:.80} is not a directory: mount {url[2]}, and give the path of the queue under it"
@@ -150,7 +151,7 @@ def open_queue(path: str, *, create: bool = False, **settings: Any) -> Queue[byt
         return known[1]
     queue: Queue[bytes] = Queue(path, create=create, **settings)
     if create:
-        queue.layout.directory.make()
+        queue.layout.create()
     identity = _identity(path)
     if identity is not None:
         _open[key] = (identity, queue)

@@ -1,8 +1,10 @@
-"""What one task reads: names of messages, or parts of a pinned lot, as the driver sends them.
+"""What one task reads: directories of messages, parts of a pinned lot, or names, as the driver sends them.
 
 Layer: edges.
-Spark refuses a task of more than 128 MiB. COST: a name travels in 13 to 20 bytes (leased: 45), where a pickled Entry
-takes 122 (156); packing takes 0.5 µs (1.2 µs) for each message (tests/spark/test_partitions.py).
+The native layout is read by directory: the driver finds the directories, and each task lists its own (see
+layouts/native/folders.py). Of the other layouts the driver lists the names. COST: a name travels in 13 to 20 bytes
+(leased: 45), where a pickled Entry takes 122 (156); packing takes 0.5 µs (1.2 µs) for each message
+(tests/spark/test_partitions.py). Spark refuses a task of more than 128 MiB.
 """
 
 from __future__ import annotations
@@ -17,9 +19,8 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LeaseLost
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import Name
-from dirqueue.layouts.native.pins import leased
+from dirqueue.layouts.native import Native, folders, names, pins
+from dirqueue.layouts.native.folders import Folder
 from dirqueue.message import Entry
 from dirqueue.spark.options import open_native, open_queue
 
@@ -27,6 +28,8 @@ from dirqueue.spark.options import open_native, open_queue
 LEAST = 64
 #: One task gets at most this many messages: some 2 MB of names, or 20 MB if every name were as long as can be.
 MOST = 100_000
+#: With fewer parts than this for each task, every task reads a share of every part.
+FEW = 4
 
 
 class Messages(InputPartition):
@@ -43,43 +46,93 @@ class Messages(InputPartition):
         return queue, open_queue(queue, layout=layout).layout, (Entry(*entry) for entry in entries)
 
 
-class Lot(InputPartition):
-    """Parts of a pinned lot."""
+class Folders(InputPartition):
+    """Directories of one queue in the native layout, or shares of them."""
 
-    def __init__(self, queue: str, consumer: str, parts: Sequence[str]) -> None:
-        super().__init__((queue, consumer, list(parts)))
+    def __init__(self, queue: str, states: Sequence[str], now: int, found: Sequence[Folder]) -> None:
+        super().__init__((queue, tuple(states), now, [tuple(each) for each in found]))
+
+    def open(self) -> tuple[str, Layout, Iterator[Entry]]:
+        """Return the path of the queue, its layout and the messages, listed now; those of one directory in order."""
+        queue, states, now, found = self.value
+        native = open_native(queue)
+        native.directory.need()  # QueueNotFound, and not an empty table, if it vanished
+        return queue, native, _listed(native, frozenset(states), now, [Folder(*each) for each in found])
+
+
+def _listed(native: Native, states: frozenset[str], now: int, found: Sequence[Folder]) -> Iterator[Entry]:
+    for folder in found:
+        entries = list(folders.read(native.directory, folder, states, now))
+        entries.sort(key=lambda entry: (entry.priority or 0, entry.put, entry.id))
+        yield from entries
+
+
+def plan(native: Native, queue: str, states: Sequence[str], wanted: int, least: int) -> list[InputPartition]:
+    """Return the tasks that read a queue: about `wanted`, of directories that each task lists."""
+    now = native.directory.clock.now()
+    found = list(folders.find(native.directory, frozenset(states), now))
+    each = min(max(-(-sum(folder.weight for folder in found) // wanted), least), MOST)
+    tasks: list[list[Folder]] = []
+    room = 0
+    for folder in found:
+        for some in _shares(folder, each):
+            if not tasks or some.weight > room:
+                tasks.append([])
+                room = each
+            tasks[-1].append(some)
+            room -= some.weight
+    return [Folders(queue, states, now, mine) for mine in tasks]
+
+
+def _shares(folder: Folder, each: int) -> list[Folder]:
+    """Return a directory as shares of at most so many messages."""
+    shares = -(-folder.weight // each)
+    weight = -(-folder.weight // shares)
+    return [folder._replace(share=index, shares=shares, weight=weight) for index in range(shares)]
+
+
+class Lot(InputPartition):
+    """Parts of a pinned lot, or a share of each."""
+
+    def __init__(
+        self, queue: str, consumer: str, parts: Sequence[str], share: int = 0, shares: int = 1
+    ) -> None:
+        super().__init__((queue, consumer, list(parts), share, shares))
 
     def open(self) -> tuple[str, Layout, Iterator[Entry]]:
         """Return the path of the queue, its layout and the messages, always in the same order."""
-        queue, consumer, parts = self.value
+        queue, consumer, parts, share, shares = self.value
         native = open_native(queue)
-        return queue, native, _pinned(native.directory, consumer, parts)
+        return queue, native, _pinned(native.directory, consumer, parts, share, shares)
 
 
-def _pinned(directory: Directory, consumer: str, parts: Sequence[str]) -> Iterator[Entry]:
+def _pinned(
+    directory: Directory, consumer: str, parts: Sequence[str], share: int, shares: int
+) -> Iterator[Entry]:
     for part in parts:
-        try:
-            found = _messages(directory, part)
-        except FileNotFoundError:
+        if not fs.exists(part, directory.fd):
             raise LeaseLost(
                 f"the messages that {consumer} had claimed of {directory.path!r} are not there any more: they were "
                 f"acknowledged or went back to the queue. A DataFrame of claim() works inside its `with` block only",
                 message_id="",
                 token=consumer,
                 reason="gone",
-            ) from None
-        for name in sorted(found, key=lambda name: names.order_key(name.id)):
-            yield leased(name, part, name.until, consumer)
+            )
+        found = sorted(pins.pinned(directory, part, 0, consumer), key=lambda entry: names.order_key(entry.id))
+        yield from found[share::shares]
 
 
 def count_pinned(directory: Directory, parts: Sequence[str]) -> int:
     """Return the number of messages in parts of a lot."""
-    return sum(len(_messages(directory, part)) for part in parts)
+    return sum(pins.count_in(directory, part) for part in parts)
 
 
-def _messages(directory: Directory, part: str) -> list[Name]:
-    found = [names.parse(entry.name) for entry in fs.listing(part, directory.fd)]
-    return [name for name in found if name is not None and name.kind in (names.READY, names.DELAYED)]
+def lots(queue: str, consumer: str, parts: Sequence[str], wanted: int, messages: int) -> list[InputPartition]:
+    """Return the tasks that read a lot: at most `wanted`, and no more than there are messages."""
+    wanted = max(1, min(wanted, messages))
+    if len(parts) < FEW * wanted:
+        return [Lot(queue, consumer, parts, index, wanted) for index in range(wanted)]
+    return [Lot(queue, consumer, some) for some in share(parts, wanted)]
 
 
 def split(queue: str, layout: str, entries: Sequence[Entry], wanted: int) -> list[InputPartition]:

@@ -1,7 +1,8 @@
-"""Queues read as a table: the driver lists the names, the executors read the bodies, nothing is claimed.
+"""Queues read as a table: the driver finds the directories, the executors list and read them, nothing is claimed.
 
 Layer: edges.  Touches: nothing.
-The names are listed once, when Spark plans the read; a message that moves on before its body is read is left out.
+The directories are found once, when Spark plans the read (of other layouts than native: the names are listed then). A
+message that moves on before its body is read is left out.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from pyspark.sql.types import StructType
 
 from dirqueue import states
 from dirqueue.errors import SettingsError
+from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Pins
 from dirqueue.spark.columns import PIECES, Rows, check_read, files_of
 from dirqueue.spark.options import PINNED, READ, SOURCE, Options, open_native, open_queue
-from dirqueue.spark.partitions import Lot, Messages, share, split
+from dirqueue.spark.partitions import LEAST, Folders, Lot, Messages, count_pinned, lots, plan, split
+from dirqueue.spark.records import RecordRows
 
 #: Values of the option `pieces`: the pieces of dirq-normal elements are left out, a map, or columns.
 SHAPES = ("false", "true", "columns")
@@ -38,7 +41,8 @@ class Reader(DataSourceReader):
         self._states = _states(options.text("state", "ready") or "ready")
         self._layout = options.text("layout", "auto") or "auto"
         self._pinned = options.text(PINNED)
-        check_read(schema, pieces=options.choice("pieces", *SHAPES) == "columns")
+        self._records = options.flag("records", default=False)
+        check_read(schema, pieces=options.choice("pieces", *SHAPES) == "columns", records=self._records)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = Options(self._given, READ)
@@ -47,6 +51,9 @@ class Reader(DataSourceReader):
         found: list[InputPartition] = []
         for queue in options.queues():
             layout = open_queue(queue, layout=self._layout).layout
+            if isinstance(layout, Native):
+                found += plan(layout, queue, self._states, self._pieces, 1 if self._records else LEAST)
+                continue
             entries = [entry for entry in layout.entries(self._states) if entry.state in self._states]
             entries.sort(key=lambda entry: (entry.priority or 0, entry.put, entry.id))
             found += split(queue, layout.name, entries, self._pieces)
@@ -56,13 +63,27 @@ class Reader(DataSourceReader):
         consumer, _, lot = (self._pinned or "").partition("/")
         native = open_native(queue)
         pins = Pins(native.directory, native.settings, consumer)
-        return [Lot(queue, consumer, some) for some in share(pins.parts(int(lot)), self._pieces)]
+        parts = pins.parts(int(lot))
+        return lots(queue, consumer, parts, self._pieces, count_pinned(native.directory, parts))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, (Messages, Lot)):
-            return
-        queue, layout, entries = partition.open()
-        yield from Rows(self._schema, layout, queue).batches(entries, strict=isinstance(partition, Lot))
+        if isinstance(partition, (Messages, Folders, Lot)):
+            strict = isinstance(partition, Lot)
+            yield from rows(partition, self._schema, records=self._records, strict=strict)
+
+
+def rows(
+    partition: Messages | Folders | Lot, schema: StructType, *, records: bool, strict: bool
+) -> Iterator[Any]:
+    """Yield what one task reads, as Arrow batches."""
+    queue, layout, entries = partition.open()
+    kind = RecordRows if records else Rows
+    yield from kind(schema, layout, queue).batches(entries, strict=strict)
+
+
+def wants_records(given: dict[str, str]) -> bool:
+    """Return whether a read asks for a row for each record."""
+    return Options(given, READ + SOURCE).flag("records", default=False)
 
 
 def piece_names(given: dict[str, str]) -> list[str]:

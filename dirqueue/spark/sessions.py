@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from dirqueue.spark.java import find_java
+from dirqueue.spark.versions import BATCHES, check_version
 
 #: As properties of the JVM these yield to everything else: spark-defaults.conf, spark-submit, --conf, session(**conf).
 DEFAULTS = {
@@ -34,6 +35,7 @@ def session(master: str | None = None, *, name: str | None = None, **conf: Any) 
         name: The name of the application.
         conf: Spark settings: `session(**{"spark.sql.shuffle.partitions": "4"})`.
     """
+    check_version(BATCHES, "dirqueue")
     prepare()
     given = {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()

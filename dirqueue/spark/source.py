@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from dirqueue.spark.versions import STREAMS, check_version
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -32,9 +34,9 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         from dirqueue.spark.columns import read_schema
-        from dirqueue.spark.read import piece_names
+        from dirqueue.spark.read import piece_names, wants_records
 
-        return read_schema(piece_names(self._given))
+        return read_schema(piece_names(self._given), records=wants_records(self._given))
 
     def reader(self, schema: StructType) -> Reader:
         from dirqueue.spark.read import Reader
@@ -47,11 +49,13 @@ class DefaultSource(DataSource):
         return BatchWriter(self._given, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        check_version(STREAMS, "a stream of dirqueue")
         from dirqueue.spark.stream_source import StreamReader
 
         return StreamReader(self._given, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        check_version(STREAMS, "a stream of dirqueue")
         from dirqueue.spark.stream_sink import StreamWriter
 
         return StreamWriter(self._given, schema, overwrite=overwrite)

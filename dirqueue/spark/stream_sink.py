@@ -25,11 +25,12 @@ from dirqueue.layouts.native import names, staged
 from dirqueue.spark.columns import check_write
 from dirqueue.spark.options import SINK, Options, open_native
 from dirqueue.spark.write import (
+    How,
+    Staging,
     Written,
     abort_parts,
     commit_parts,
     refuse_overwrite,
-    sync_setting,
     write_parts,
 )
 
@@ -42,12 +43,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         refuse_overwrite(overwrite=overwrite)
         check_write(schema)
         self._queue = options.path()
-        self._settings = sync_setting(options)
-        native = open_native(self._queue, create=True, **self._settings)
+        self._how = How.chosen(options)
+        native = open_native(self._queue, create=True, **self._how.settings)
         self._ours = _prefix(options.text("checkpointLocation"))
         # NFS: each batch has another name, so that no host takes it for the last one, which is gone.
         staging = self._ours and f"{self._ours}{random.randrange(10**UNIQUE_DIGITS):0{UNIQUE_DIGITS}d}"  # noqa: S311
-        self._staging = staged.begin(native.directory, staging)
+        self._staging = Staging.begin(native, staging).name
 
     def write(self, iterator: Iterator[Any]) -> Written:
         from pyspark import TaskContext
@@ -58,7 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise DirQueueError(
                 "this version of Spark does not pass the id of the stream to its tasks: pyspark 4.2 or newer does"
             )
-        written = write_parts(self._queue, self._settings, self._staging, iterator)
+        written = write_parts(self._queue, self._how, self._staging, iterator)
         written.app = f"stream-{query}"
         return written
 
@@ -67,13 +68,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if first is None:
             return self.abort(messages, batchId)
         identity = staged.Identity(first.app, batchId)
-        commit_parts(self._queue, self._settings, first.staging, messages, identity)
-        return abort_parts(self._queue, self._settings, self._staging)
+        commit_parts(self._queue, self._how.settings, first.staging, messages, identity)
+        return abort_parts(self._queue, self._how.settings, self._staging)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         staged = {self._staging, *(message.staging for message in messages if message is not None)}
         for staging in sorted(staged.union(self._found())):
-            abort_parts(self._queue, self._settings, staging)
+            abort_parts(self._queue, self._how.settings, staging)
 
     def _found(self) -> list[str]:
         """Return all staging directories of this stream: one batch of it runs at a time."""

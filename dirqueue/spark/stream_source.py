@@ -31,10 +31,12 @@ from dirqueue.errors import LeaseLost, QueueError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import Supply, claimable
-from dirqueue.spark.columns import Rows, check_read, gone
+from dirqueue.spark.columns import check_read, gone
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
 from dirqueue.spark.options import SOURCE, Options, open_native, open_queue
-from dirqueue.spark.partitions import Lot, count_pinned, share
+from dirqueue.spark.partitions import Lot, count_pinned, lots
+from dirqueue.spark.read import rows
+from dirqueue.spark.removal import Removal
 
 #: A checkpoint that is away for this long is given up: longer than any holiday of a cron job.
 CLAIM_TIMEOUT = 30 * 86400.0
@@ -50,7 +52,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
         options = Options(given, SOURCE)
-        check_read(schema)
+        self._records = options.flag("records", default=False)
+        check_read(schema, records=self._records)
         self._schema = schema
         self._queue = options.path()
         self._pieces = options.whole("numPartitions") or os.cpu_count() or 1
@@ -67,6 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._consumer: Consumer | None = None
         self._provisional = False
         self._lot = 0
+        self._removal = Removal()
 
     # --- offsets -------------------------------------------------------------------------------------------
 
@@ -83,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         native = self._native()
         lot = self._lot = int(start["lot"])
         mine = self._resume(native, start).pins if "consumer" in start else self._begin(native).pins
-        mine.ack_through(lot, keep=self._keep)
+        self._removal.begin(mine, lot, keep=self._keep)
         if lot + 1 in mine.lots():
             # CRASH: sealed, but never logged.
             return self._offset(mine, lot + 1, count_pinned(native.directory, mine.parts(lot + 1)))
@@ -95,9 +99,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._supply = self._claimable(native)
         supply = self._supply or self._claimable(native)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
-        if count := mine.pin(lot + 1, supply, wanted, pieces=self._pieces):
+        if count := mine.pin(lot + 1, supply, wanted):
             return self._offset(mine, lot + 1, count)
         took = time.monotonic() - began
+        self._removal.end()  # there may be no other call: an AvailableNow run is over
         self._idle_until = time.monotonic() + max(IDLE_SECONDS, IDLE_TIMES * took)
         return start
 
@@ -132,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Called for a batch when the next one is logged, and never for the last of an AvailableNow run: that one is
         # acknowledged in latestOffset.
         if "consumer" in end:
-            self._resume(self._native(), end).pins.ack_through(int(end["lot"]), keep=self._keep)
+            self._removal.begin(self._resume(self._native(), end).pins, int(end["lot"]), keep=self._keep)
 
     # --- the consumer --------------------------------------------------------------------------------------
 
@@ -198,7 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             if lot == int(end["lot"]):
                 self._check_count(native, parts, end)
-            found += (Lot(self._queue, mine.name, some) for some in share(parts, self._pieces))
+            found += lots(self._queue, mine.name, parts, self._pieces, int(end.get("messages", self._pieces)))
         return found or [InputPartition(None)]
 
     def _check_count(self, native: Native, parts: Sequence[str], end: dict[str, Any]) -> None:
@@ -209,5 +214,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if isinstance(partition, Lot):
-            queue, layout, entries = partition.open()
-            yield from Rows(self._schema, layout, queue).batches(entries, strict=self._fail)
+            yield from rows(partition, self._schema, records=self._records, strict=self._fail)

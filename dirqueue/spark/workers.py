@@ -19,7 +19,7 @@ from dirqueue.errors import Empty, LeaseLost, SettingsError
 from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.spark.options import local
-from dirqueue.worker.outcome import check_handler, check_result
+from dirqueue.worker.outcome import check_hook, check_result
 
 Handler = Callable[[Message[Any]], Any]
 SCHEMA = "worker string, done long, failed long, lost long, first_error string"
@@ -64,7 +64,7 @@ def work(
         lease: Seconds to hold a message; renewed while the handler runs.
         codec: bytes, text or json.
     """
-    check_handler(handler)
+    check_hook(handler, "handler")
     path = local(queue)
     Queue(path, create=False, codec=codec).close()
 

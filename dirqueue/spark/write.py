@@ -2,25 +2,30 @@
 
 Layer: edges.  Touches: batches (see layouts/native/staged.py).
 Invariant: abort never undoes a commit point: Spark calls it even after a commit that raised.
-Crash: see staged.py; a task attempt that dies leaves a part that nobody names, and the commit removes it.
+Crash: see staged.py; a task attempt that dies leaves a part that nobody names, and the commit removes it. The staging
+directory of a driver that dies is removed a day later (PATIENCE_SECONDS), and the queue's `stale`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from dirqueue.errors import Full, QueueNotFound, SettingsError
 from dirqueue.layouts.native import Native, staged
-from dirqueue.queue import too_large
 from dirqueue.renewer import RENEWER
+from dirqueue.room import too_large
 from dirqueue.settings import MAX_PRIORITY, Settings, check_seconds
 from dirqueue.spark.columns import bodies_of, check_write
 from dirqueue.spark.options import WRITE, Options, open_native, open_queue
+from dirqueue.spark.records import KINDS, Packer, Packing
+
+#: A job whose tasks wait for executors, or for their first rows, may do so for this long.
+PATIENCE_SECONDS = 86_400.0
 
 
 @dataclass
@@ -33,17 +38,40 @@ class Written(WriterCommitMessage):
     app: str = ""
 
 
-def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterator[Any]) -> Written:
+class How(NamedTuple):
+    """What a write asks for, as it travels to the tasks."""
+
+    #: Settings of the queue that a writer may choose.
+    settings: dict[str, Any]
+    #: How rows become messages; None = one for each.
+    packing: Packing | None
+
+    @classmethod
+    def chosen(cls, options: Options) -> How:
+        """Return what the options of a write ask for."""
+        flags = [name for name in ("sync", "links") if options.text(name) is not None]
+        settings = {name: options.flag(name, default=True) for name in flags}
+        return cls(settings, Packing.chosen(options))
+
+
+def write_parts(queue: str, how: How, staging: str, rows: Iterator[Any]) -> Written:
     """Write the rows of one task attempt; remove them again if it fails."""
-    native = open_native(queue, **settings)
+    native = open_native(queue, **how.settings)
     writer = staged.Writer(native.directory, native.settings, staging)
-    alive = _Staging(native, staging)
-    alive.renew()  # the start of a task may have taken as long as the first row will
+    task = (
+        _Messages(writer, native.settings)
+        if how.packing is None
+        else _Packed(writer, native.settings, how.packing)
+    )
+    alive = Staging(native, staging)
+    alive.renew()
     RENEWER.watch(alive, native.settings.stale / 4)
     try:
         for each in rows:
-            _write_rows(writer, native.settings, each)
+            task.add(each)
+        task.finish()
         parts = writer.finish()
+        alive.renew()  # to write into it set its time back
     except BaseException:
         writer.discard()
         raise
@@ -52,34 +80,107 @@ def write_parts(queue: str, settings: dict[str, Any], staging: str, rows: Iterat
     return Written(staging, parts, writer.count)
 
 
-class _Staging:
-    """The staging directory of a job, kept from becoming stale while a task waits for its next row."""
+class Staging:
+    """The staging directory of a job, kept from becoming stale while no task has a row for it.
 
-    def __init__(self, native: Native, staging: str) -> None:
-        self._native = native
-        self._name = staging
+    A task can renew it while it runs. Before the first task, and between two of them, nothing of the job runs that
+    could: so each renewal sets its time ahead.
+    """
+
+    def __init__(self, native: Native, name: str) -> None:
+        self._directory = native.directory
+        self.name = name
+
+    @classmethod
+    def begin(cls, native: Native, name: str | None = None) -> Staging:
+        """Make it, before the job has a task."""
+        staging = cls(native, staged.begin(native.directory, name))
+        staging.renew()
+        return staging
 
     def renew(self) -> None:
-        staged.touch(self._native.directory, self._name)
+        """Keep it for PATIENCE_SECONDS more; QueueError if it is gone."""
+        staged.touch(self._directory, self.name, ahead=PATIENCE_SECONDS)
 
 
-def _write_rows(writer: staged.Writer, settings: Settings, rows: Any) -> None:
-    """Write one Arrow batch; each priority goes to separate parts."""
-    bodies = bodies_of(rows)
-    limit = settings.max_size
-    if limit and bodies and max(map(len, bodies)) > limit:
-        raise too_large(max(map(len, bodies)), limit)
+class _Messages:
+    """Rows of one task as messages, one for each."""
+
+    def __init__(self, writer: staged.Writer, settings: Settings) -> None:
+        self._writer = writer
+        self._settings = settings
+
+    def add(self, rows: Any) -> None:
+        """Write one Arrow batch; each priority goes to separate parts."""
+        bodies: list[bytes] = bodies_of(rows).to_pylist()
+        priorities, delays = _kinds(rows, self._settings)
+        if priorities is None:
+            self.put(bodies, _default(self._settings), delays)
+            return
+        for priority in dict.fromkeys(priorities):
+            chosen = [index for index, each in enumerate(priorities) if each == priority]
+            some = None if delays is None else [delays[index] for index in chosen]
+            self.put([bodies[index] for index in chosen], priority, some)
+
+    def put(self, bodies: list[bytes], priority: int | None, delays: list[float] | None) -> None:
+        """Write messages of one priority."""
+        limit = self._settings.max_size
+        if limit and bodies and max(map(len, bodies)) > limit:
+            raise too_large(max(map(len, bodies)), limit)
+        self._writer.add(bodies, priority, delays)
+
+    def finish(self) -> None:
+        """Write what is left: nothing."""
+
+
+class _Packed(_Messages):
+    """Rows of one task as messages of records."""
+
+    def __init__(self, writer: staged.Writer, settings: Settings, packing: Packing) -> None:
+        super().__init__(writer, settings)
+        self._packer = Packer(packing, settings.max_size)
+
+    def add(self, rows: Any) -> None:
+        """Pack one Arrow batch; rows of one message have the same priority and delay."""
+        bodies = bodies_of(rows)
+        priorities, delays = _kinds(rows, self._settings)
+        if priorities is None and delays is None:
+            self._put(
+                (_default(self._settings), 0.0), self._packer.add((_default(self._settings), 0.0), bodies)
+            )
+            return
+        chosen: dict[tuple[int | None, float], list[int]] = {}
+        each = zip(
+            priorities or [_default(self._settings)] * len(bodies), delays or [0.0] * len(bodies), strict=True
+        )
+        for index, kind in enumerate(each):
+            chosen.setdefault(kind, []).append(index)
+        for kind, some in chosen.items():
+            self._put(kind, self._packer.add(kind, bodies.take(some)))
+        self.finish(KINDS)
+
+    def _put(self, kind: tuple[int | None, float], bodies: list[bytes]) -> None:
+        priority, delay = kind
+        self.put(bodies, priority, [delay] * len(bodies) if delay else None)
+
+    def finish(self, most: int = 0) -> None:
+        for kind, body in self._packer.rest(most):
+            self._put(kind, [body])
+
+
+def _default(settings: Settings) -> int | None:
+    return settings.default_priority if settings.priorities else None
+
+
+def _kinds(rows: Any, settings: Settings) -> tuple[list[int | None] | None, list[float] | None]:
+    """Return the priority and the delay of each row; None where there is no such column."""
     columns = rows.schema.names
-    delays = [_delay(each) for each in rows.column("delay").to_pylist()] if "delay" in columns else None
-    if "priority" not in columns:
-        writer.add(bodies, settings.default_priority if settings.priorities else None, delays)
-        return
-    by_priority: dict[int | None, list[int]] = {}
-    for index, priority in enumerate(rows.column("priority").to_pylist()):
-        by_priority.setdefault(_priority(priority, settings), []).append(index)
-    for priority, chosen in by_priority.items():
-        some = None if delays is None else [delays[index] for index in chosen]
-        writer.add([bodies[index] for index in chosen], priority, some)
+    priorities = delays = None
+    if "priority" in columns:
+        priorities = [_priority(each, settings) for each in rows.column("priority").to_pylist()]
+    if "delay" in columns:
+        delays = [_delay(each) for each in rows.column("delay").to_pylist()]
+    return priorities, delays
 
 
 def _priority(priority: int | None, settings: Settings) -> int | None:
@@ -128,11 +229,6 @@ def abort_parts(queue: str, settings: dict[str, Any], staging: str) -> None:
     staged.abort(directory, staging)
 
 
-def sync_setting(options: Options) -> dict[str, Any]:
-    """Return the setting that a writer may choose."""
-    return {} if options.text("sync") is None else {"sync": options.flag("sync", default=True)}
-
-
 class BatchWriter(DataSourceArrowWriter):
     """One `save()`. Pickled: the same staging directory reaches every task, the commit and the abort."""
 
@@ -141,19 +237,19 @@ class BatchWriter(DataSourceArrowWriter):
         refuse_overwrite(overwrite=overwrite)
         check_write(schema)
         self._queue = options.path()
-        self._settings = sync_setting(options)
+        self._how = How.chosen(options)
         self._identity = _identity(options)
-        native = open_native(self._queue, create=True, **self._settings)
-        self._staging = staged.begin(native.directory)
+        native = open_native(self._queue, create=True, **self._how.settings)
+        self._staging = Staging.begin(native).name
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        return write_parts(self._queue, self._settings, self._staging, iterator)
+        return write_parts(self._queue, self._how, self._staging, iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        commit_parts(self._queue, self._settings, self._staging, messages, self._identity)
+        commit_parts(self._queue, self._how.settings, self._staging, messages, self._identity)
 
     def abort(self, messages: list[Any]) -> None:
-        abort_parts(self._queue, self._settings, self._staging)
+        abort_parts(self._queue, self._how.settings, self._staging)
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:

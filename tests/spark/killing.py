@@ -61,6 +61,7 @@ def before(owner, name):
 stream_sink_commit = stream_sink.commit_parts
 
 POINTS = {
+    "a directory taken whole": lambda: on_rename(lambda _, dst: dst.endswith(".part"), after=True),
     "a lot half filled": lambda: on_rename(lambda _, dst: "/1.new/" in dst and ".part/" in dst, at=7),
     "a lot full and not sealed": lambda: on_rename(lambda src, _: src.endswith("/1.new")),
     "a lot sealed and not logged": lambda: on_rename(lambda src, _: src.endswith("/1.new"), after=True),

@@ -11,7 +11,7 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def nobody():
-    """Be somebody else for the length of a task; the worker process lives on."""
+    """Be another user for the length of a task; the worker process goes on."""
     os.seteuid(NOBODY)
     try:
         yield

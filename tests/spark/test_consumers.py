@@ -2,21 +2,23 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 from support.kit import FORK, PATIENCE, drain, files
 from support.patience import until
 
 from dirqueue import DirQueueError, Queue, QueueError
 from dirqueue.layouts.native import pins, staged
-from dirqueue.spark import stream_source
+from dirqueue.spark import stream_source, write
 from dirqueue.spark.columns import Rows, read_schema
 from dirqueue.spark.options import open_native
 from dirqueue.spark.stream_source import StreamReader
-from dirqueue.spark.write import commit_parts, write_parts
+from dirqueue.spark.write import BatchWriter, How, commit_parts, write_parts
 
 START = {"lot": 0}
 ALL = ReadAllAvailable()
@@ -219,10 +221,34 @@ def test_a_write_whose_first_row_is_late_keeps_its_staging(queue_dir):
         until(renewed_for_long, "renewals of the staging directory")
         yield pa.RecordBatch.from_pydict({"value": ["late"]})
 
-    written = write_parts(str(queue_dir), {}, staging, late())
+    written = write_parts(str(queue_dir), How({}, None), staging, late())
     commit_parts(str(queue_dir), {}, staging, [written], None)
     assert drain(Queue(queue_dir)) == [b"late"]
     assert not [name for name in files(queue_dir) if ".batch.new" in name]
+
+
+def test_a_write_none_of_whose_tasks_runs_for_long_keeps_its_staging(queue_dir):
+    """Before the first task, and between the last one and the commit, nothing of the job runs that could renew it."""
+    Queue.create(queue_dir, stale=0.05)
+    writer = BatchWriter({"path": str(queue_dir)}, StructType().add("value", "string"), overwrite=False)
+
+    def wait_and_purge():
+        time.sleep(0.1)
+        return Queue(queue_dir).purge().new
+
+    assert wait_and_purge() == 0
+    written = writer.write(iter([pa.RecordBatch.from_pydict({"value": ["x"]})]))
+    assert wait_and_purge() == 0
+    writer.commit([written])
+    assert drain(Queue(queue_dir)) == [b"x"]
+
+
+def test_a_staging_of_a_dead_driver_is_purged_when_nobody_can_be_waiting_any_more(queue_dir, monkeypatch):
+    """Kept for PATIENCE_SECONDS, then as long as any other that is being written."""
+    monkeypatch.setattr(write, "PATIENCE_SECONDS", 0.0)
+    Queue.create(queue_dir, stale=0.05)
+    BatchWriter({"path": str(queue_dir)}, StructType().add("value", "string"), overwrite=False)
+    until(lambda: Queue(queue_dir).purge().new == 1, "the staging directory to be stale")
 
 
 def test_a_note_that_nobody_can_read_is_left_alone(queue):

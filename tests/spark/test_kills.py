@@ -14,6 +14,7 @@ from dirqueue import Queue
 HERE = Path(__file__).parent
 #: The same list as killing.POINTS, which is not imported here: it changes the package.
 POINTS = [
+    "a directory taken whole",
     "a lot half filled",
     "a lot full and not sealed",
     "a lot sealed and not logged",
@@ -37,7 +38,8 @@ def test_a_killed_driver_loses_and_doubles_nothing(spark, tmp_path, point):
     """Killed there, started again from its checkpoint: the output holds each message exactly once."""
     source, out, memory = Queue(tmp_path / "in"), Queue(tmp_path / "out"), tmp_path / "memory"
     wanted = [b"%d" % i for i in range(50)]
-    source.put_many(wanted)
+    source.put_many(wanted[:5])  # fits into a lot: taken whole
+    source.put_many(wanted[5:])
     mark = tmp_path / "mark"
     env = os.environ | {"KILL_AT": point, "KILL_MARK": str(mark)}
     env["PYTHONPATH"] = os.pathsep.join([str(HERE), env.get("PYTHONPATH", "")])

@@ -154,7 +154,7 @@ def test_the_session_keeps_what_spark_defaults_configures(without_java, tmp_path
 
 
 def test_log_settings_of_spark_are_kept(tmp_path, monkeypatch):
-    """A log4j2 file in its configuration, or in the options of the JVM, is used instead of ours."""
+    """A log4j2 file in its configuration, or in the options of the JVM, is used instead of dirqueue's."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert "-Dlog4j2.configurationFile=" in sessions._options("")
     assert "/dirqueue/spark/" not in sessions._options("-Dlog4j2.configurationFile=mine.xml")

@@ -155,7 +155,7 @@ def test_a_finished_batch_that_spark_repeats_is_written_once(spark, tmp_path):
     assert sorted(drain(sink)) == [b"1", b"2"]
 
 
-def test_ack_mode_keep_and_max_bytes_per_trigger(spark, tmp_path):
+def test_a_stream_keeps_what_is_done_and_cuts_its_batches_by_size(spark, tmp_path):
     """AckMode keep moves what is done to done/; maxBytesPerTrigger cuts by size."""
     source, memory = Queue(tmp_path / "in"), tmp_path / "memory"
     source.put_many([b"x" * 100] * 6)

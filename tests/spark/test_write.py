@@ -23,7 +23,7 @@ def staged(path):
 
 
 def test_every_row_becomes_one_message(table, queue_dir):
-    """Written by two tasks, visible as one batch, claimable as ever."""
+    """Written by two tasks, visible as one batch, claimable like any other."""
     save(table(100), queue_dir)
     assert len([name for name in os.listdir(queue_dir) if name.endswith(".batch")]) == 1
     assert sorted(drain(Queue(queue_dir))) == sorted(b"%d" % i for i in range(100))
@@ -149,5 +149,5 @@ def test_a_body_above_the_limit_of_the_queue_fails_the_job(table, queue_dir):
 def test_a_write_to_a_file_is_refused(table, tmp_path):
     """A file where the directory should be."""
     (tmp_path / "file").write_text("x")
-    with pytest.raises(Exception, match="not a directory"):
+    with pytest.raises(Exception, match="is a file"):
         save(table(1), tmp_path / "file")

@@ -30,6 +30,7 @@ LOG = "_spark_metadata"
 class Drained:
     """What one run moved."""
 
+    #: Messages, or records of them.
     messages: int
     batches: int
     #: Ready when the run ended: put while it ran.
@@ -46,6 +47,7 @@ def drain(
     batch: int | None = 100_000,
     binary: bool = False,
     keep: bool = False,
+    records: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Drained:
     """Move all messages of the queue to files, each exactly once, and end.
@@ -61,6 +63,7 @@ def drain(
         batch: Messages in one batch; all at once if None.
         binary: Write all bodies as bytes to `value` (parquet and orc).
         keep: Keep drained messages in the queue's done/.
+        records: Write a row for each record, with its number in the column `record`.
         progress: Called with the number of messages after each batch.
     """
     if format not in FORMATS:
@@ -72,9 +75,11 @@ def drain(
     open_native(path)  # an error here, not in the stream
     _check_output(target, memory)
     reader = spark.readStream.format("dirqueue").option("ackMode", "keep" if keep else "delete")
+    if records:
+        reader = reader.option("records", "true")
     if batch is not None:
         reader = reader.option("maxMessagesPerTrigger", batch)
-    frame = _select(reader.schema(COLUMNS).load(path), format, binary=binary)
+    frame = _select(reader.schema(COLUMNS + ", record int" * records).load(path), format, binary=binary)
     query = (
         frame.writeStream.format(format)
         .option("checkpointLocation", memory)

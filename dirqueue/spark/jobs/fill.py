@@ -22,6 +22,7 @@ PUT = ("value", "priority", "delay")
 class Filled:
     """What was put."""
 
+    #: Messages, or records of them.
     messages: int
     #: True if this version had been written before, so that nothing was put.
     repeated: bool = False
@@ -38,6 +39,7 @@ def fill(
     app: str | None = None,
     version: int | None = None,
     options: dict[str, str] | None = None,
+    records: int | None = None,
     progress: Progress | None = None,
 ) -> Filled:
     """Put one message for each row, all of them visible at once.
@@ -50,6 +52,7 @@ def fill(
         app: With `version`, makes a repeated fill do nothing; the versions of an app must grow.
         version: See app.
         options: For the reader of the files, e.g. {"header": "true"}.
+        records: Pack so many rows into each message, as records; one message for each row if None.
         progress: Called while it runs with the number of tasks that are done and of all tasks.
     """
     if (app is None) != (version is None):
@@ -77,6 +80,8 @@ def fill(
     writer = frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("dirqueue").mode("append")
     if app is not None and version is not None:
         writer = writer.option("txnAppId", app).option("txnVersion", version)
+    if records is not None:
+        writer = writer.option("recordsPerMessage", records)
     with followed(spark, progress):
         writer.save(path)
     return Filled(0 if repeated else int(seen.get["rows"]), repeated)

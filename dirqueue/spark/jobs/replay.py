@@ -37,6 +37,7 @@ def replay(
     where: str = "true",
     *,
     dry_run: bool = False,
+    records: bool = False,
     progress: Progress | None = None,
 ) -> Replayed:
     """Make dead messages ready again, with no attempts counted.
@@ -45,6 +46,8 @@ def replay(
         where: A SQL condition over id, value, error, attempts, priority, size, enqueued_at, until (when it died) and
             queue, e.g. "error LIKE 'Timeout%' AND attempts < 10".
         dry_run: Only count.
+        records: Ask the condition of each record, which is then `value`, with its number in `record`; a message goes
+            back whole if one of its records matches.
         progress: Called while it runs with the number of tasks that are done and of all tasks.
     """
     path = local(queue)
@@ -52,15 +55,16 @@ def replay(
     chosen = (
         spark.read.format("dirqueue")
         .option("state", "dead")
-        .schema(COLUMNS)
+        .option("records", records)
+        .schema(COLUMNS + ", record int" * records)
         .load(path)
         .withColumn("value", f.col("value").cast("string"))  # does not fail for bodies that are not UTF-8
         .where(where)
-        .select("id")
+        .select("id")  # the records of a message are read by one task, which looks at each id once
     )
     with followed(spark, progress):
         if dry_run:
-            return Replayed(int(chosen.count()), 0)
+            return Replayed(int(chosen.distinct().count()), 0)
         rows = chosen.mapInArrow(_redrive(path), "matched long, redriven long").collect()
     return Replayed(sum(row[0] for row in rows), sum(row[1] for row in rows))
 
@@ -75,6 +79,8 @@ def _redrive(path: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
         layout = open_queue(path).layout
         found = [entry for entry in layout.entries(("dead",)) if entry.state == "dead" and entry.id in wanted]
         done = sum(layout.redrive(entry) for entry in found)
+        if done and layout.settings.sync:
+            layout.directory.sync()
         yield pa.RecordBatch.from_pydict({"matched": [len(wanted)], "redriven": [done]})
 
     return run

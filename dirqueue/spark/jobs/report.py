@@ -5,6 +5,7 @@ Layer: edges.  Touches: nothing; reads names, and the reasons kept beside dead m
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -16,16 +17,21 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dirqueue import states
-from dirqueue.errors import DirQueueError
+from dirqueue.errors import DirQueueError, MessageNotFound
+from dirqueue.layouts.base import Layout
+from dirqueue.message import Entry
+from dirqueue.records import HEAD, count_of
 from dirqueue.spark.jobs.progress import Progress
 from dirqueue.spark.jobs.queues import find_queues, spread
 from dirqueue.spark.options import open_queue
 
-#: Failures are grouped by this many characters of the first line of their reason.
+#: Failures are grouped by this many characters of the first line of their reason, and counted for so many reasons.
 REASON = 80
+REASONS = 1000
+OTHER = "other reasons"
 SCHEMA = (
     "queue string, ready long, delayed long, leased long, dead long, done long, oldest_s double, put_last_hour long, "
-    "done_last_hour long, failures string, error string"
+    "done_last_hour long, records long, failures string, error string"
 )
 NAMES = [each.split()[0] for each in SCHEMA.split(", ")]
 
@@ -45,6 +51,9 @@ class Line:
     #: Messages still known that were put, and acknowledged (where the queue keeps them), within the last hour.
     put_last_hour: int = 0
     done_last_hour: int = 0
+    #: Records in the messages that are ready, delayed or leased; a message without records counts as one. None unless
+    #: they were to be counted.
+    records: int | None = None
     #: How many dead messages for each reason.
     failures: dict[str, int] = field(default_factory=dict)
     #: Why the queue could not be counted.
@@ -67,9 +76,14 @@ class Report:
             name: sum(getattr(line, name) for line in self.lines)
             for name in (*states.VISIBLE, "put_last_hour", "done_last_hour")
         }
+        records = [line.records for line in self.lines if line.records is not None]
         oldest = [line.oldest_s for line in self.lines if line.oldest_s is not None]
         return Line(
-            f"{len(self.lines)} queues", **counts, oldest_s=max(oldest, default=None), failures=dict(failures)
+            f"{len(self.lines)} queues",
+            **counts,
+            oldest_s=max(oldest, default=None),
+            records=sum(records) if records else None,
+            failures=dict(failures),
         )
 
     def to_json(self) -> str:
@@ -100,24 +114,29 @@ def report(
     queues: str | os.PathLike[str] | Iterable[str],
     *,
     tasks: int | None = None,
+    records: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Count queues: paths, patterns, or directories with queues somewhere under them.
 
     Args:
         tasks: The number of tasks; one for each queue, up to 64, if None.
+        records: Count records too: a look into every message that is ready, delayed or leased.
         progress: Called while it runs with the number of tasks that are done and of all tasks.
     """
-    rows = spread(spark, find_queues(queues), _count, SCHEMA, NAMES, tasks, progress)
+    rows = spread(
+        spark, find_queues(queues), functools.partial(_count, records=records), SCHEMA, NAMES, tasks, progress
+    )
     found = (dict(zip(NAMES, row, strict=True)) for row in rows)
     lines = [Line(**each | {"failures": json.loads(each["failures"])}) for each in found]
     return Report(sorted(lines, key=lambda line: (-line.ready - line.delayed - line.leased, line.queue)))
 
 
-def _count(path: str) -> Iterator[tuple[Any, ...]]:
+def _count(path: str, *, records: bool) -> Iterator[tuple[Any, ...]]:
+    """Count one queue; what is kept does not grow with it."""
     counts = dict.fromkeys(states.VISIBLE, 0)
     failures: Counter[str] = Counter()
-    put = done = 0
+    put = done = packed = 0
     oldest: int | None = None
     now = time.time_ns() // 1000
     hour = now - 3_600_000_000
@@ -129,14 +148,34 @@ def _count(path: str) -> Iterator[tuple[Any, ...]]:
                 continue
             counts[entry.state] += 1
             put += entry.put >= hour
+            if records and entry.state in states.LIVE:
+                packed += _records(layout, entry)
             if entry.state == "ready":
                 oldest = entry.put if oldest is None else min(oldest, entry.put)
             elif entry.state == "done":
                 done += entry.until >= hour
             elif entry.state == "dead":
                 why = layout.failure(entry)
-                failures[(why.error.splitlines() or [""])[0][:REASON] if why else "unknown"] += 1
+                reason = (why.error.splitlines() or [""])[0][:REASON] if why else "unknown"
+                failures[reason if reason in failures or len(failures) < REASONS else OTHER] += 1
     except (DirQueueError, OSError) as problem:
         error = str(problem)
     age = None if oldest is None else max(0.0, (now - oldest) / 1_000_000)
-    yield (path, *counts.values(), age, put, done, json.dumps(failures), error)
+    yield (
+        path,
+        *counts.values(),
+        age,
+        put,
+        done,
+        packed if records else None,
+        json.dumps(failures),
+        error,
+    )
+
+
+def _records(layout: Layout, entry: Entry) -> int:
+    try:
+        with layout.stream(entry.place) as body:
+            return count_of(body.read(HEAD))
+    except MessageNotFound:
+        return 0  # it moved on
