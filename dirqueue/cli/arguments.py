@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dirqueue.errors import QueueNotFound
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from dirqueue.message import Message
     from dirqueue.queue import Queue
 
@@ -39,7 +41,7 @@ def verb(
     )
     parser.set_defaults(run=run, creates=creates)
     if queue:
-        parser.add_argument("queue", metavar="QUEUE", help="the directory of the queue")
+        parser.add_argument("queue", metavar="QUEUE", help="the directory or file of the queue")
     return parser
 
 
@@ -53,6 +55,13 @@ def table_option(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="one JSON object per line")
     how.add_argument("--table", action="store_true", help="a table, as on a terminal")
+
+
+def flag(parser: argparse.ArgumentParser, *names: str, help: str) -> None:
+    """Add an option that is true where it stands, and may be followed by true or false; see `main.Parser`."""
+    parser.add_argument(
+        *names, nargs="?", const=True, default=False, type=_truth, metavar="true|false", help=help
+    )
 
 
 def raw_option(parser: argparse.ArgumentParser) -> None:
@@ -75,23 +84,37 @@ def path_of(name: str) -> str:
     return os.path.join(base, name)
 
 
-def open_queue(name: str, *, create: bool = False, resolve: bool = True, **settings: Any) -> Queue[bytes]:
-    """Open a queue for a verb. One that is missing is an error unless `create`; with `resolve`, see `path_of`."""
+def open_queue(
+    name: str, *, create: bool = False, into: bool = False, resolve: bool = True, **settings: Any
+) -> Queue[bytes]:
+    """Open a queue for a verb.
+
+    One that is missing is an error unless `create`, and a directory that is no queue is one unless messages go `into`
+    it. With `resolve`, see `path_of`.
+    """
     from dirqueue.queue import Queue
 
+    path = path_of(name) if resolve else name
     try:
-        return Queue(path_of(name) if resolve else name, create=create, **settings)
+        queue = Queue(path, create=create, **settings)
     except QueueNotFound as error:
         from dirqueue.tools import conversion
 
         raise conversion.explained(error) from None
+    if not into:
+        from dirqueue.tools import discover
+
+        discover.need_queue(queue.path)
+    return queue
 
 
 def described(message: Message[bytes], *, body: bool = True) -> dict[str, Any]:
     """Return a message as JSON shows it: text as `body`, bytes that are not UTF-8 as `body_base64`."""
     fields = message.to_dict()
     fields["handle"] = message.entry.place if message.state == "leased" else None
-    if body:
+    if not body:
+        fields.pop("trace")
+    else:
         data = message.data
         try:
             fields["body"] = data.decode()
@@ -111,8 +134,41 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write 90, 90s, 5m, 2h or 1d") from None
 
 
+def moment(text: str) -> datetime:
+    """Read an instant in ISO 8601; one without a time zone is local time."""
+    import datetime as dt
+
+    try:
+        return dt.datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an instant: write 2027-01-01T06:00 for local time, or 2027-01-01T06:00Z"
+        ) from None
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
 def whole(text: str) -> int:
     """Read a whole number of at least 1."""
     if text.isascii() and text.isdigit() and int(text) >= 1:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+
+
+def at_least_0(text: str) -> int:
+    """Read a whole number, 0 included."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")

@@ -18,7 +18,7 @@ from dirqueue.tools.shape import measure
 
 COLUMNS = (
     "queue", "layout", *states.LIVE, "expired", *states.ENDED, states.NEW, states.FOREIGN, "total",
-    "oldest_ready", "oldest_lease", "oldest_lease_token", "next_due",
+    "oldest_ready", "oldest_lease", "oldest_lease_token", "next_due", "paused",
 )  # fmt: skip
 TERMINAL_COLUMNS = (
     "queue",
@@ -94,6 +94,7 @@ def _counts(
             row["converting"] = found.messages
             output.complain(str(found))
         if human:
+            row["queue"] += " (paused)" if stats.paused else ""
             row["oldest ready"] = output.age(stats.oldest_ready)
             row["lease ends"] = output.ahead(stats.oldest_lease)
             row["held by"] = stats.oldest_lease_token

@@ -121,7 +121,7 @@ def _hand_over(queue: Queue[bytes], lease: Lease[bytes], args: argparse.Namespac
                 output.write(output.dumps(described(message)).encode() + b"\n")
             else:
                 end = (b"\0" if args.null else b"\n") if many else b""
-                output.body(message.data, end, raw=args.raw)
+                output.body(message, end, raw=args.raw)
             if queue.settings.sync:
                 _make_durable()
         except (OSError, OutputError):

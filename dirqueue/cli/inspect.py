@@ -49,11 +49,18 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--state", choices=states.VISIBLE, default=states.READY, help="in which state (default: ready)"
     )
+    _error_option(parser)
     raw_option(parser)
     json_option(parser)
 
     parser = verb(subparsers, "cat", cat, "show the bodies of messages in whatever state")
-    parser.add_argument("ids", metavar="ID", nargs="+", help="an id, or the handle of a lease")
+    parser.add_argument(
+        "ids",
+        metavar="ID",
+        nargs="*",
+        help="an id, or the handle of a lease; of a text file, all of it if none is given",
+    )
+    _error_option(parser)
     raw_option(parser)
     json_option(parser)
 
@@ -72,46 +79,64 @@ def add(subparsers: Any) -> None:
     table_option(parser)
 
 
+def _error_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--error",
+        action="store_true",
+        help="instead of the body why the last delivery failed: the error, and the traceback or output under it",
+    )
+
+
 def peek(args: argparse.Namespace) -> int:
     """Show the next bodies."""
     queue = open_queue(args.queue)
     found = 0
     for message in queue.peek(args.state, args.count or 1):
-        try:
-            data = message.data
-        except MessageNotFound:
-            continue
-        found += 1
         end = b"" if args.count is None else b"\0" if args.null else b"\n"
-        _show(message, data, end, args)
+        try:
+            _show(message, end, args)
+        except MessageNotFound:
+            continue  # RACE: it moved on
+        found += 1
     if not found:
         output.complain(f"there is nothing {args.state} in {queue.path!r}")
     return Exit.OK if found else Exit.EMPTY
 
 
-def _show(message: Message[bytes], data: bytes, end: bytes, args: argparse.Namespace) -> None:
+def _show(message: Message[bytes], end: bytes, args: argparse.Namespace) -> None:
     if args.json:
         output.line(output.dumps(described(message)))
+    elif args.error:
+        failure = message.failure
+        if failure is None:
+            output.complain(f"{message.id} has no failure on record")
+        else:
+            output.text(failure.text + (end or b"\n").decode(), raw=args.raw)
     else:
-        output.body(data, end, raw=args.raw)
+        output.body(message, end, raw=args.raw)
 
 
 def cat(args: argparse.Namespace) -> int:
     """Show bodies by id or handle."""
     queue = open_queue(args.queue)
+    if not args.ids:
+        from dirqueue.cli.edit import show
+
+        return show(queue, raw=args.raw)
     status = Exit.OK
     found = find_all(queue.layout, args.ids) if len(args.ids) > 1 else {}
     for id in args.ids:
         try:
-            message = Message(found[id], queue.layout, codecs.BYTES) if id in found else _message(queue, id)
-            _show(message, message.data, b"", args)
+            message = Message(found[id], queue.layout, codecs.BYTES) if id in found else message_of(queue, id)
+            _show(message, b"", args)
         except (MessageNotFound, LeaseLost) as error:
             output.complain(exits.sentence_of(error))
             status = max(status, exits.status_of(error))
     return status
 
 
-def _message(queue: Queue[bytes], id: str) -> Message[bytes]:
+def message_of(queue: Queue[bytes], id: str) -> Message[bytes]:
+    """Return the message of an id, or of the handle of a lease."""
     try:
         return queue.message(id)
     except InvalidId as error:
@@ -137,12 +162,12 @@ def _rows(queue: Queue[bytes], wanted: tuple[str, ...], args: argparse.Namespace
         # What the error says is known only after a look at each, so then the limit comes last.
         left = args.limit
         for message in queue.peek(state, None if pattern else left):
+            if pattern and not ((why := message.failure) and pattern.search(why.text)):
+                continue
             try:
                 row = described(message, body=False)
             except MessageNotFound:
                 continue  # RACE: it moved on
-            if pattern and not pattern.search(row["error"] or ""):
-                continue
             if left == 0:
                 break
             left = left and left - 1

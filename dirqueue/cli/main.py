@@ -26,21 +26,30 @@ MODULES: dict[str, tuple[str, ...]] = {
     "get": ("get",),
     "lease": ("ack", "retry", "release", "reject", "renew"),
     "inspect": ("peek", "cat", "ls"),
+    "message": ("show", "change", "rm", "cancel"),
     "move": ("mv",),
     "work": ("work",),
     "queues": ("create", "delete", "clear", "flush", "list"),
+    "settings": ("settings",),
     "count": ("stat", "stats", "shape"),
     "monitor": ("monitor", "top"),
     "metrics": ("metrics",),
     "web": ("web",),
     "maintain": ("redrive", "purge"),
+    "pause": ("pause", "resume"),
+    "wait": ("wait",),
+    "space": ("space",),
     "convert": ("convert",),
+    "export": ("export", "import"),
+    "edit": ("edit",),
     "check": ("check", "doctor"),
     "spark": ("spark",),
     "completion": ("completion",),
 }
 
-EPILOG = "A queue is a directory; a relative one is looked for in $DIRQUEUE_DIR, if that is set."
+EPILOG = (
+    "A queue is a directory, or a text file; a relative one is looked for in $DIRQUEUE_DIR, if that is set."
+)
 
 
 class Formatter(argparse.HelpFormatter):
@@ -64,9 +73,21 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **how: Any) -> None:
         super().__init__(formatter_class=Formatter, **how)
         self._mixing = False
+        #: The argument that all that follows `--` belongs to, if there is one.
+        self.command = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse what is before `--`, and leave what follows as it is, if that is a command."""
+        if not self.command or args is None or "--" not in args:
+            return self._parse(args, namespace)
+        end = args.index("--")
+        found, extra = self._parse(args[:end], namespace)
+        setattr(found, self.command, args[end + 1 :])
+        return found, extra
+
+    def _parse(self, args: Any, namespace: Any) -> Any:
         """Parse the options first where a list of arguments follows, which argparse would end at an option."""
+        args = self._with_values(sys.argv[1:] if args is None else args)
         lists = [action for action in self._get_positional_actions() if action.nargs in ("*", "+", "?")]
         if self._mixing or not lists or self._takes_the_rest():
             return super().parse_known_args(args, namespace)
@@ -75,6 +96,24 @@ class Parser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._mixing = False
+
+    def _with_values(self, words: Sequence[str]) -> list[str]:
+        """Give a flag that may have a value its own: argparse would take what follows, which may be the queue."""
+        flags = {
+            name
+            for action in self._get_optional_actions()
+            if action.nargs == "?" and action.const is True
+            for name in action.option_strings
+        }
+        found: list[str] = []
+        for word in words:
+            if not found or found[-1] not in flags:
+                found.append(word)
+            elif word.lower() in ("true", "false"):
+                found[-1] += f"={word}"
+            else:
+                found[-1:] = [f"{found[-1]}=true", word]
+        return found
 
     def _takes_the_rest(self) -> bool:
         """Return whether an argument is a command with options of its own."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dirqueue.cli import exits, output
-from dirqueue.cli.arguments import json_option, open_queue, path_of, verb, whole
+from dirqueue.cli.arguments import json_option, open_queue, path_of, seconds, verb, whole
 from dirqueue.cli.exits import Exit
 from dirqueue.errors import QueueError
 
@@ -57,6 +57,12 @@ def add(subparsers: Any) -> None:
         metavar="N",
         help="queues to purge at a time (default: one per processor, at most 8)",
     )
+    parser.add_argument(
+        "--older-than",
+        type=seconds,
+        metavar="AGE",
+        help="move ready messages that were put longer ago, e.g. 7d, to the dead letters",
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="one line for each queue")
     json_option(parser)
 
@@ -84,7 +90,9 @@ def purge(args: argparse.Namespace) -> int:
     status = Exit.OK
     paths = list(_paths(args))
     with ThreadPoolExecutor(args.jobs) as pool, output.progress("purge", len(paths)) as step:
-        for path, done in zip(paths, pool.map(_purge, paths), strict=True):
+        for path, done in zip(
+            paths, pool.map(lambda path: _purge(path, args.older_than), paths), strict=True
+        ):
             step()
             if isinstance(done, Exception):
                 output.complain(exits.sentence_of(done) + _hint(done, path, args))
@@ -104,21 +112,19 @@ def _paths(args: argparse.Namespace) -> Iterator[str]:
         yield from discover.find(root)
 
 
-def _purge(path: str) -> Purged | Exception:
+def _purge(path: str, older_than: float | None) -> Purged | Exception:
     try:
         with open_queue(path, resolve=False) as queue:
-            return queue.purge()
+            return queue.purge(older_than=older_than)
     except Exception as error:  # noqa: BLE001 - whatever it is, the others are purged
         return error
 
 
 def _hint(error: Exception, path: str, args: argparse.Namespace) -> str:
     """Return what to write instead where a root was named and its queues were meant."""
-    from dirqueue.tools import discover
-
-    if type(error) is not QueueError or args.recursive or not any(True for _ in discover.find(path)):
+    if type(error) is not QueueError or args.recursive or "below it:" not in str(error):
         return ""
-    return f" (there are queues under it: dirqueue purge -r {shlex.quote(path)})"
+    return f" (to purge all of them: dirqueue purge -r {shlex.quote(path)})"
 
 
 def _report(path: str, done: Purged, args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -52,7 +53,7 @@ def metrics(args: argparse.Namespace) -> int:
     if args.output:
         metrics_.write(args.output, families)
     else:
-        output.body(metrics_.text(families).encode(), b"", raw=False)
+        output.text(metrics_.text(families))
     return Exit.OK
 
 
@@ -69,8 +70,8 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _serve(wanted: list[str], host: str, port: int) -> int:
-    measured(wanted)  # a missing root is reported now, not to the first scraper
+def server_of(collect: Callable[[], list[metrics_.Family]], host: str, port: int) -> ThreadingHTTPServer:
+    """Return a server that answers /metrics with what is collected for each request; it is to be started."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -78,7 +79,7 @@ def _serve(wanted: list[str], host: str, port: int) -> int:
                 self.send_error(404, "see /metrics")
                 return
             try:
-                data = metrics_.text(measured(wanted)).encode()
+                data = metrics_.text(collect()).encode()
             except (DirQueueError, OSError) as error:
                 self.send_error(503, explain=str(error))
                 return
@@ -95,9 +96,14 @@ def _serve(wanted: list[str], host: str, port: int) -> int:
         server = ThreadingHTTPServer((host, port), Handler)
     except OSError as error:
         raise access_error(f"{host}:{port}", "listen on", error) from error
-    with server:
-        shown = f"[{host}]" if ":" in host else host
-        output.complain(f"metrics on http://{shown}:{server.server_address[1]}/metrics")
+    shown = f"[{host}]" if ":" in host else host
+    output.complain(f"metrics on http://{shown}:{server.server_address[1]}/metrics")
+    return server
+
+
+def _serve(wanted: list[str], host: str, port: int) -> int:
+    measured(wanted)  # a missing root is reported now, not to the first scraper
+    with server_of(lambda: measured(wanted), host, port) as server:
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -47,7 +47,7 @@ def mv(args: argparse.Namespace) -> int:
         return Exit.OK if ids else Exit.EMPTY
     from dirqueue.tools.transfer import move
 
-    target = open_queue(args.target, create=True)
+    target = open_queue(args.target, create=True, into=True)
     with output.progress("mv") as step:
         moved = move(source, target, args.ids or None, state=args.state, limit=args.limit, progress=step)
     for id in moved.ids:
@@ -55,6 +55,6 @@ def mv(args: argparse.Namespace) -> int:
     if moved.ids and not moved.atomic:
         output.complain(
             f"{len(moved.ids)} messages were claimed, put and acknowledged one by one: "
-            "the queues are not both native on one filesystem"
+            "the queues are not both native on one filesystem, or links would have become readable to more people"
         )
     return Exit.OK if moved.ids else Exit.EMPTY

@@ -15,11 +15,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import EllipsisType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dirqueue import errors
 from dirqueue.cli.exits import InputError, MissingExtra, OutputError
 from dirqueue.disk import fs
+
+if TYPE_CHECKING:
+    from dirqueue.message import Message
+
+#: How much of a body is read at a time.
+PIECE = 1 << 16
 
 
 def complain(text: str) -> None:
@@ -92,11 +98,41 @@ def write(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
-def body(data: bytes, end: bytes, *, raw: bool) -> None:
-    """Write a body and what ends it: as it is, or escaped on a terminal unless `raw`."""
-    if not raw and on_terminal():
-        data = _harmless(data.decode("utf-8", "surrogateescape"), keep="\n\t").encode()
-    write(data + end)
+def text(whole: str, *, raw: bool = False) -> None:
+    """Write text of several lines: as it is, or escaped on a terminal unless `raw`."""
+    data(whole.encode("utf-8", "replace"), raw=raw)
+
+
+def data(whole: bytes, *, raw: bool = False) -> None:
+    """Write bytes: as they are, or escaped on a terminal unless `raw`."""
+    write((_as_it_is if raw or not on_terminal() else _escaper())(whole, True))
+
+
+def body(message: Message[bytes], end: bytes, *, raw: bool) -> None:
+    """Write a body and what ends it: as it is, or escaped on a terminal unless `raw`.
+
+    A long one is never in memory as a whole. MessageNotFound comes before anything was written.
+    """
+    shown = _as_it_is if raw or not on_terminal() else _escaper()
+    if message.size < PIECE:
+        write(shown(message.data, True) + end)
+        return
+    with message.open() as file:
+        while data := file.read(PIECE):
+            write(shown(data, False))
+    write(shown(b"", True) + end)
+
+
+def _as_it_is(data: bytes, _final: bool) -> bytes:
+    return data
+
+
+def _escaper() -> Callable[[bytes, bool], bytes]:
+    """Return a function that escapes a body piece by piece: a character may lie across two of them."""
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    return lambda data, final: _harmless(decoder.decode(data, final), keep="\n\t").encode()
 
 
 def line(text: str) -> None:
@@ -242,6 +278,13 @@ def duration(seconds: float) -> str:
 def age(when: datetime | None) -> str:
     """Return how long ago that was."""
     return "-" if when is None else duration(max(0.0, (datetime.now(UTC) - when).total_seconds()))
+
+
+def moment(when: datetime | None) -> str:
+    """Return a time, and how far away it is."""
+    if when is None:
+        return ""
+    return f"{cell(when, human=True)} ({ahead(when)})"
 
 
 def ahead(when: datetime | None) -> str:

@@ -6,14 +6,15 @@ Layer: edges.  Several bodies are one batch: all of them become visible at once,
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TextIO
 
 from dirqueue.cli import output
-from dirqueue.cli.arguments import json_option, open_queue, path_of, seconds, verb, whole
+from dirqueue.cli.arguments import json_option, moment, open_queue, pair, path_of, seconds, verb, whole
 from dirqueue.cli.exits import Exit, InputError, OutputError
 from dirqueue.disk import fs
 from dirqueue.errors import SettingsError
@@ -34,7 +35,7 @@ def add(subparsers: Any) -> None:
         "put messages into a queue",
         description="Each BODY or --file is a message; without any, the standard input is. The ids are printed when "
         "the messages are on disk. Several messages become visible all at once, or not at all (in a layout "
-        "without batches, one by one).",
+        "without batches, and with --attribute or --ttl, one by one).",
         creates=True,
     )
     parser.add_argument("bodies", metavar="BODY", nargs="*", help="the body of a message; may be repeated")
@@ -60,11 +61,32 @@ def add(subparsers: Any) -> None:
         "--each", action="store_true", help="put each message as it is read, instead of all at once"
     )
     parser.add_argument(
+        "--at",
+        type=moment,
+        metavar="INSTANT",
+        help="from when on it can be got, instead of --delay, e.g. 2027-01-01T06:00 (local time) or ...T06:00Z",
+    )
+    parser.add_argument(
         "--delay",
         type=seconds,
         default=0.0,
         metavar="TIME",
         help="when it can be got, e.g. 5m (default: at once)",
+    )
+    parser.add_argument(
+        "--ttl",
+        type=seconds,
+        metavar="TIME",
+        help="how long it can be got, e.g. 1h; then it goes to the dead letters (default: for ever)",
+    )
+    parser.add_argument(
+        "-a",
+        "--attribute",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="NAME=VALUE",
+        help="text that it carries beside its body; may be repeated",
     )
     parser.add_argument(
         "-p", "--priority", type=whole, metavar="N", help="1 is the most urgent, in a queue with priorities"
@@ -75,6 +97,9 @@ def add(subparsers: Any) -> None:
         default=0.0,
         metavar="TIME",
         help="how long to wait for room in a bounded queue, e.g. 30s (default: do not wait)",
+    )
+    parser.add_argument(
+        "--existing", action="store_true", help="fail if there is no queue there, instead of making one"
     )
     parser.add_argument("--no-sync", action="store_true", help="do not wait for the disk")
     parser.add_argument("-q", "--quiet", action="store_true", help="do not print the ids")
@@ -90,23 +115,46 @@ def put(args: argparse.Namespace) -> int:
             "give the bodies as arguments, with --file, or on standard input, not in two ways"
         )
     settings = {"sync": False} if args.no_sync else {}
-    queue = open_queue(args.queue, create=True, **settings)
+    queue = open_queue(args.queue, create=not args.existing, into=not args.existing, **settings)
     if args.priority and not queue.settings.priorities and "priority" not in queue.layout.lacks:
         raise SettingsError("--priority needs a queue with priorities: dirqueue create QUEUE --priorities")
-    how = {"delay": args.delay, "priority": args.priority, "timeout": args.timeout}
+    how = {"delay": args.delay, "at": args.at, "priority": args.priority, "timeout": args.timeout}
     show = _shower(args)
+    carried = {"ttl": args.ttl, "attributes": dict(args.attribute)}
+    carries = bool(args.attribute) or args.ttl is not None
+    if carries and (args.move or args.link):
+        raise SettingsError("--attribute and --ttl do not go with --move and --link: put a copy")
     if args.move or args.link:
         _put_paths(queue, args, how, show)
         return Exit.OK
+    source = _source(args)
+    if source is not None:
+        show([_put_source(queue, source, how)])
+        return Exit.OK
     single, bodies = _bodies(args)
-    if single or args.each or "batch" in queue.layout.lacks:
+    if single or args.each or carries or "batch" in queue.layout.lacks:
         for body in bodies:
-            show([queue.put(body, **how)])
+            show([queue.put(body, **how, **carried)])
     else:
         with output.progress("put", typed=output.on_terminal(sys.stdin) and not args.bodies) as step:
             ids = queue.put_many(_counted(bodies, step), **how)
         show(ids)
     return Exit.OK
+
+
+def _source(args: argparse.Namespace) -> str | None:
+    """Return the one file that is the one body; "-" is standard input."""
+    if args.bodies or args.lines or args.null or len(args.file) > 1:
+        return None
+    return args.file[0] if args.file else "-"
+
+
+def _put_source(queue: Queue[bytes], name: str, how: dict[str, Any]) -> str:
+    """Put one file, or standard input, without reading all of it first."""
+    from dirqueue.tools.spool import put_stream
+
+    with _Input(name) as source:
+        return put_stream(queue, source, **how)
 
 
 def _put_paths(
@@ -149,29 +197,55 @@ def _bodies(args: argparse.Namespace) -> tuple[bool, Iterable[bytes]]:
     if args.bodies:
         return len(args.bodies) == 1, [os.fsencode(body) for body in args.bodies]
     if args.file:
-        return len(args.file) == 1, (_read(file) for file in args.file)
+        return False, (_read(file) for file in args.file)
+    return False, _split(b"\n" if args.lines else b"\0")
+
+
+def _read(file: str) -> bytes:
+    with _Input(file) as source:
+        return source.read()
+
+
+class _Input:
+    """A file, or standard input as "-". An error names it, and is never taken for one of the queue."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._own: BinaryIO | None = None
+        try:
+            if name != "-":
+                self._own = io.BufferedReader(io.FileIO(fs.open(name, os.O_RDONLY | os.O_CLOEXEC), "rb"))
+        except OSError as error:
+            raise output.input_error(name, error) from error
+        self._source: BinaryIO = self._own or _stdin().buffer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._own is not None:
+            self._own.close()
+
+    def read(self, size: int = -1) -> bytes:
+        """Read so many bytes, or all."""
+        try:
+            return self._source.read(size)
+        except OSError as error:
+            raise output.input_error(self._name, error) from error
+
+
+def _stdin() -> TextIO:
     if sys.stdin is None:
         raise InputError("there is no body: the standard input is closed")
     if output.on_terminal(sys.stdin):
         output.complain("reading from the terminal; Ctrl-D ends it")
-    if args.lines or args.null:
-        return False, _split(b"\n" if args.lines else b"\0")
-    return True, iter([_read("-")])
-
-
-def _read(file: str) -> bytes:
-    try:
-        if file == "-":
-            return sys.stdin.buffer.read()
-        return fs.read_path(file)
-    except OSError as error:
-        raise output.input_error(file, error) from error
+    return sys.stdin
 
 
 def _split(end: bytes) -> Iterator[bytes]:
     """Yield the pieces of standard input as they come; a last one without an end counts if there is any."""
     rest: list[bytes] = []
-    source = sys.stdin.buffer
+    source = _stdin().buffer
     read: Callable[[int], bytes] = getattr(source, "read1", source.read)
     while True:
         try:

@@ -12,7 +12,9 @@ from dirqueue import layouts, states
 from dirqueue.cli import exits, output
 from dirqueue.cli.arguments import (
     VARIABLE,
+    at_least_0,
     base,
+    flag,
     open_queue,
     path_of,
     seconds,
@@ -21,8 +23,9 @@ from dirqueue.cli.arguments import (
     whole,
 )
 from dirqueue.cli.exits import Exit
-from dirqueue.errors import SettingsError
+from dirqueue.errors import QueueNotFound, SettingsError
 from dirqueue.settings import NAMES, build
+from dirqueue.tools import conversion
 
 COUNTS = states.VISIBLE
 COLUMNS = ("queue", "layout", *COUNTS, "error")
@@ -42,6 +45,9 @@ def add(subparsers: Any) -> None:
         "one whose conversion was interrupted.",
     )
     _sure(parser)
+    parser.add_argument(
+        "-f", "--missing-ok", action="store_true", help="do nothing, successfully, if there is no such queue"
+    )
     parser = verb(subparsers, "clear", clear, "remove the acknowledged messages that are kept in done/")
     parser.add_argument("--dry-run", action="store_true", help="only print how many there are")
     parser = verb(
@@ -84,16 +90,27 @@ def _add_create(subparsers: Any) -> None:
         creates=True,
     )
     parser.add_argument(
-        "-t", "--type", choices=tuple(TYPES), default="fifo", help="order of delivery (default: fifo)"
+        "-t",
+        "--type",
+        type=str.lower,
+        choices=tuple(TYPES),
+        default="fifo",
+        help="order of delivery, in upper or lower case (default: fifo)",
     )
-    parser.add_argument("-p", "--priorities", action="store_true", help="messages have priorities, 1 first")
-    parser.add_argument(
-        "-r",
+    flag(parser, "-p", "--priorities", help="whether messages have priorities, 1 first (default: false)")
+    limit = parser.add_mutually_exclusive_group()
+    limit.add_argument(
         "--max-attempts",
-        "--retry-limit",
         type=int,
         metavar="N",
         help="deliveries before a message is dead; 0: no limit (default: 5)",
+    )
+    limit.add_argument(
+        "-r",
+        "--retry-limit",
+        type=at_least_0,
+        metavar="N",
+        help="the same, counted in retries: after N of them, N + 1 deliveries, it is dead",
     )
     parser.add_argument("--lease", type=seconds, metavar="TIME", help="how long a claim lasts (default: 30s)")
     parser.add_argument("--keep-done", action="store_true", help="keep acknowledged messages in done/")
@@ -101,6 +118,9 @@ def _add_create(subparsers: Any) -> None:
         "--max-messages", type=whole, metavar="N", help="most messages in the queue; put waits for room"
     )
     parser.add_argument("--max-size", type=whole, metavar="BYTES", help="largest body")
+    parser.add_argument(
+        "--links", action="store_true", help="write bodies of at most 1,000 bytes as symbolic links"
+    )
     parser.add_argument(
         "--no-sync", action="store_true", help="do not wait for the disk: a power cut may lose messages"
     )
@@ -133,14 +153,16 @@ def create(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    limit = args.max_attempts if args.retry_limit is None else args.retry_limit + 1
     given = {
         "order": TYPES[args.type] if args.type != "fifo" else None,
         "priorities": args.priorities or None,
-        "max_attempts": args.max_attempts,
+        "max_attempts": limit,
         "lease": args.lease,
         "keep_done": args.keep_done or None,
         "max_messages": args.max_messages,
         "max_size": args.max_size,
+        "links": args.links or None,
         "sync": False if args.no_sync else None,
         "layout": args.layout,
     }
@@ -172,7 +194,12 @@ def delete(args: argparse.Namespace) -> int:
     """Delete a queue, after a question."""
     from dirqueue.tools import delete as deleting
 
-    queue = open_queue(args.queue)
+    try:
+        queue = open_queue(args.queue)
+    except QueueNotFound:
+        if args.missing_ok and conversion.interrupted(path_of(args.queue)) is None:
+            return Exit.OK
+        raise
     deleting.check(queue.layout)
     stats = queue.stats()
     what = f"the queue {queue.path!r} with {stats.total + stats.dead + stats.done} messages"

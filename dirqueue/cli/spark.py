@@ -88,6 +88,7 @@ def _add_drain(jobs: Any) -> None:
         "--binary", action="store_true", help="write all bodies as bytes; parquet and orc only"
     )
     parser.add_argument("--keep", action="store_true", help="keep drained messages in done/")
+    parser.add_argument("--records", action="store_true", help="write a row for each record of a message")
     json_option(parser)
 
 
@@ -112,6 +113,12 @@ def _add_fill(jobs: Any) -> None:
     )
     parser.add_argument("--value", metavar="SQL", help="an expression for the body")
     parser.add_argument("--where", metavar="SQL", help="put only the rows that match this condition")
+    parser.add_argument(
+        "--records",
+        type=whole,
+        metavar="N",
+        help="pack N rows into each message (default: one message a row)",
+    )
     parser.add_argument("--app", metavar="NAME", help="with --fill-version: a repeated fill does nothing")
     parser.add_argument("--fill-version", type=int, metavar="N", help="versions of an app only grow")
     json_option(parser)
@@ -125,6 +132,7 @@ def _add_report(jobs: Any) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="one JSON object per queue")
     how.add_argument("--table", action="store_true", help="a table, as on a terminal")
+    parser.add_argument("--records", action="store_true", help="count the records in messages too")
     parser.add_argument("--chart", metavar="FILE.svg", help="also write a chart image")
 
 
@@ -149,6 +157,9 @@ def _add_replay(jobs: Any) -> None:
         help="condition on id, value, error, attempts, priority, size, enqueued_at, until (default: all)",
     )
     parser.add_argument("--dry-run", action="store_true", help="count the messages, change nothing")
+    parser.add_argument(
+        "--records", action="store_true", help="ask the condition of each record; a message goes back whole"
+    )
     json_option(parser)
 
 
@@ -236,6 +247,7 @@ def drain(args: argparse.Namespace) -> int:
         batch=args.batch,
         binary=args.binary,
         keep=args.keep,
+        records=args.records,
         progress=show if args.progress or output.on_terminal(sys.stderr) else None,
     )
     _show(done, args)
@@ -257,6 +269,7 @@ def fill(args: argparse.Namespace) -> int:
         app=args.app,
         version=args.fill_version,
         options=_pairs(args.option, "--option"),
+        records=args.records,
         progress=_tasks(args),
     )
     _show(done, args)
@@ -271,7 +284,8 @@ def report(args: argparse.Namespace) -> int:
     from dirqueue.disk import fs
     from dirqueue.spark.jobs.report import report as run
 
-    done = run(spark, [path_of(queue) for queue in args.queues], tasks=args.tasks, progress=_tasks(args))
+    queues = [path_of(queue) for queue in args.queues]
+    done = run(spark, queues, tasks=args.tasks, records=args.records, progress=_tasks(args))
     if args.chart:
         directory = fs.open(os.path.dirname(os.path.abspath(args.chart)), fs.DIRECTORY)
         try:
@@ -281,7 +295,7 @@ def report(args: argparse.Namespace) -> int:
     lines = [asdict(line) for line in done.lines]
     if not args.json and len(lines) > 1:
         lines.append(asdict(done.total))
-    output.records(lines, _COLUMNS, args)
+    output.records(lines, (*_COLUMNS, "records") if args.records else _COLUMNS, args)
     if not args.json:
         for reason, count in sorted(done.total.failures.items(), key=lambda pair: -pair[1])[:10]:
             output.line(f"{count}\t{reason}")
@@ -309,6 +323,13 @@ def replay(args: argparse.Namespace) -> int:
     spark = _session(args)
     from dirqueue.spark.jobs.replay import replay as run
 
-    done = run(spark, path_of(args.queue), args.where, dry_run=args.dry_run, progress=_tasks(args))
+    done = run(
+        spark,
+        path_of(args.queue),
+        args.where,
+        dry_run=args.dry_run,
+        records=args.records,
+        progress=_tasks(args),
+    )
     _show(done, args)
     return Exit.OK if done.matched else Exit.EMPTY

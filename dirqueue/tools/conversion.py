@@ -17,12 +17,25 @@ import shlex
 from typing import NamedTuple
 
 from dirqueue.disk import fs
+from dirqueue.disk.beside import side_of
 from dirqueue.errors import QueueError, QueueNotFound
 from dirqueue.queue import Queue
 
 SUFFIX = ".converting"
 FROM, TARGET, MOVING, OLD, LOCK = "from", "queue", "moving", "old", "lock"
-_PARTS = frozenset((FROM, FROM + ".new", TARGET, MOVING, OLD, LOCK))
+#: Those of queues that are one file have a directory beside them.
+_PARTS = frozenset(
+    (
+        FROM,
+        FROM + ".new",
+        TARGET,
+        MOVING,
+        OLD,
+        LOCK,
+        os.path.basename(side_of(TARGET)),
+        os.path.basename(side_of(OLD)),
+    )
+)
 
 
 class Interrupted(NamedTuple):

@@ -8,6 +8,7 @@ Crash: run it again; it goes on where it was.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import time
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dirqueue import states
 from dirqueue.disk import fs
+from dirqueue.disk.beside import side_of
 from dirqueue.errors import (
     DirQueueError,
     Empty,
@@ -27,7 +29,7 @@ from dirqueue.errors import (
 )
 from dirqueue.layouts import describe, layout_class, recognise, signs
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import ACKED, DEAD, DONE, ERROR, ERROR_NEW, NEW, TEMPORARY
+from dirqueue.layouts.native.names import ACKED, ERROR, ERROR_NEW, NEW, ROOMS, TEMPORARY
 from dirqueue.lease import Lease
 from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
@@ -36,6 +38,8 @@ from dirqueue.tools.conversion import FROM, LOCK
 
 #: How long one message may be on its way; after a crash its lease delays the conversion for so long.
 LEASE = 60.0
+#: How the note of a file's length is named.
+SIZE = ".size"
 #: COMPAT: unfinished elements of dirq, and locks.
 _DIRQ_LITTER = re.compile(r"[0-9a-f]{14}\.(tmp|lck)")
 
@@ -125,10 +129,10 @@ class _Conversion:
                 with self._new(self.target_path) as target:
                     self._leftovers(source, target)
                     self._drain(source, target, time.monotonic() + wait)
-            fs.rename(self.path, self.old)
+            _rename(self.path, self.old)
             # CRASH: the path is free until the next rename; the next run does it.
         if self._there(self.target_path):
-            fs.rename(self.target_path, self.path)
+            _rename(self.target_path, self.path)
             fs.sync_directory(os.path.dirname(self.path), -1)
         left = self._sweep()
         return Converted(self.moved, left)
@@ -168,7 +172,14 @@ class _Conversion:
         if found is not None and found.layout != self.layout:
             raise QueueError(str(found), path=self.path)
         stats = source.stats()
+        if stats.paused:
+            raise QueueError(f"{self.path!r} is paused: resume it first", path=self.path)
         lacks = _lacks(self.layout)
+        if "attributes" in lacks and any(each.extras for state in states.LIVE for each in source.peek(state)):
+            raise Unsupported(
+                f"{self.path!r} holds messages with attributes or a ttl, and {self.layout} has no place for them",
+                path=self.path,
+            )
         for state, count in (("delay", stats.delayed), ("dead", stats.dead), ("done", stats.done)):
             if count and state in lacks:
                 raise Unsupported(
@@ -176,7 +187,9 @@ class _Conversion:
                     f"has no place for them: get, redrive or clear them first",
                     path=self.path,
                 )
-        if stats.dead or stats.done:
+        if stats.dead or (
+            stats.done and found is None
+        ):  # a text file keeps what an interrupted run acknowledged
             raise Unsupported(
                 f"{self.path!r} holds {stats.dead} dead and {stats.done} done messages, which are not converted: "
                 f"redrive or clear them first",
@@ -220,7 +233,7 @@ class _Conversion:
         with lease.message.open() as stream:
             fs.discard(copy, -1)
             fs.copy_out(stream, copy)
-        fs.chmod(copy, fs.FILE_MODE & ~_umask())
+        fs.chmod(copy, fs.FILE_MODE & ~fs.umask())
         _flush(copy)
         fs.sync_directory(self.moving, -1)
         try:
@@ -229,27 +242,50 @@ class _Conversion:
             # RACE: this process was stopped, and another consumer has the message: the copy must not be put as well.
             fs.discard(copy, -1)
             return
+        if describe(self.layout).is_file:
+            self._note_size(copy, target)
         target.put_path(copy)
+        fs.discard(copy + SIZE, -1)
         self.moved += 1
         self.progress()
 
+    @staticmethod
+    def _note_size(copy: str, target: Queue[bytes]) -> None:
+        """Write down how long the file is: a put into it and the removal of the copy are two steps."""
+        fs.replace_file(copy + SIZE, str(fs.size_of(target.path, -1)).encode(), -1, sync=True)
+
     def _leftovers(self, source: Queue[bytes], target: Queue[bytes]) -> None:
         """Finish what a crash left between the two queues."""
+        if describe(self.layout).is_file:
+            target.purge()  # what was cut short is complete after that
         for name in fs.names_in(self.moving, -1):
-            if name.endswith(".new"):
-                fs.discard(os.path.join(self.moving, name), -1)
+            if name.endswith((".new", SIZE)):
+                if name.endswith(".new"):
+                    fs.discard(os.path.join(self.moving, name), -1)
                 continue
             copy = os.path.join(self.moving, name)
             entry = source.layout.find(name.replace("-", "/"))
             if entry is not None and entry.state in states.LIVE:
                 fs.unlink(copy)  # the old queue has it still
-            elif _holds(target, fs.stat(copy)):
-                fs.unlink(copy)  # the new queue has it already, by link
+            elif _holds(target, fs.stat(copy)) or self._appended(copy, target):
+                fs.unlink(copy)  # the new queue has it already
             else:
                 # A second name in the new queue that nobody can see is no message, and would be in the way.
                 fs.replace_file(copy, fs.read_file(copy, -1), -1, sync=True)
+                if describe(self.layout).is_file:
+                    self._note_size(copy, target)
                 target.put_path(copy)
                 self.moved += 1
+        for name in fs.names_in(self.moving, -1):
+            fs.discard(os.path.join(self.moving, name), -1)
+
+    def _appended(self, copy: str, target: Queue[bytes]) -> bool:
+        """Return whether a copy was put into the file before the crash: it is longer than it was."""
+        try:
+            before = int(fs.read_file(copy + SIZE, -1))
+        except FileNotFoundError:
+            return False
+        return fs.size_of(target.path, -1) > before
 
     def _sweep(self) -> str:
         """Move what came into the old directory at the last moment, and remove it if nothing is left."""
@@ -272,8 +308,20 @@ class _Conversion:
         return fs.exists(path, -1)
 
 
+def _rename(src: str, dst: str) -> None:
+    """Rename a queue; if it is one file, what lies beside it first."""
+    if fs.exists(side_of(src), -1):
+        fs.remove_tree(side_of(dst), -1)  # CRASH: moved before, and then another was made
+        fs.rename(side_of(src), side_of(dst))
+    fs.rename(src, dst)
+
+
 def _remove_old(path: str, layout: str) -> None:
     """Remove an emptied queue: its directories and what crashes left in it, but nothing that is not dirqueue's."""
+    if describe(layout).is_file:
+        fs.remove_tree(side_of(path), -1)
+        fs.discard(path, -1)
+        return
     for entry in list(fs.listing(path, -1)):
         inner = os.path.join(path, entry.name)
         if not entry.is_dir(follow_symlinks=False):
@@ -283,7 +331,7 @@ def _remove_old(path: str, layout: str) -> None:
                 _remove_litter(path, entry.name)
         elif entry.name in describe(layout).nests and layout == "dirq-normal":
             fs.remove_tree(inner, -1)  # elements half removed or half written
-        elif layout in recognise(entry.name, lambda: True) or entry.name in (DEAD, DONE):
+        elif layout in recognise(entry.name, lambda: True) or entry.name in ROOMS:
             _remove_emptied(inner)
     fs.remove_directory(path, -1)
 
@@ -319,19 +367,14 @@ def _holds(target: Queue[bytes], copy: os.stat_result) -> bool:
         return False
     for message in target.peek():
         with message.open() as stream:
-            if fs.fstat(stream.fileno()).st_ino == copy.st_ino:
-                return True
+            try:
+                if fs.fstat(stream.fileno()).st_ino == copy.st_ino:
+                    return True
+            except io.UnsupportedOperation:
+                continue  # a link that a producer put meanwhile
     return False
 
 
 def _lacks(layout: str) -> dict[str, str]:
     lacks: dict[str, str] = layout_class(layout).lacks
     return lacks
-
-
-def _umask() -> int:
-    """Return the process's umask without a moment in which it is another."""
-    for line in fs.read_file("/proc/self/status", -1).decode().splitlines():
-        if line.startswith("Umask:"):
-            return int(line.split()[1], 8)
-    return 0o077

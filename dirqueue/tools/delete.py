@@ -11,19 +11,18 @@ from collections.abc import Iterator
 
 from dirqueue import states
 from dirqueue.disk import fs
+from dirqueue.disk.beside import Beside
 from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts import describe, signs
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native import names, pins
+from dirqueue.layouts.native import links, names, pins
 from dirqueue.layouts.native.names import (
-    CONTAINERS,
-    DEAD,
+    ATTRIBUTES,
     DELAYED,
-    DONE,
     LEASED,
     READY,
+    ROOMS,
     SPARK,
-    STAGING,
     TEMPORARY,
 )
 from dirqueue.tools import conversion
@@ -54,6 +53,8 @@ def check(layout: Layout, limit: int = 3) -> None:
 
 
 def _strangers(layout: Layout) -> Iterator[str]:
+    if isinstance(layout.directory, Beside):
+        return  # what lines there are that are not ours is a person's to see, and the file is asked for by name
     fd = layout.directory.fd
     if fs.exists(SPARK, fd):
         yield from _strangers_of_spark(SPARK, fd)
@@ -76,6 +77,8 @@ def delete(layout: Layout) -> int:
     """Remove a queue and return the number of messages in it; refuse, before anything goes, what `check` refuses."""
     check(layout)
     directory = layout.directory
+    if isinstance(directory, Beside):
+        return _delete_file(layout, directory)
     gone = 0
     for _ in range(TRIES):
         try:
@@ -95,12 +98,27 @@ def delete(layout: Layout) -> int:
     )
 
 
+def _delete_file(layout: Layout, home: Beside) -> int:
+    """Remove a queue that is one file, and what lies beside it."""
+    gone = sum(entry.state in states.VISIBLE for entry in layout.entries())
+    try:
+        fs.unlink(home.path)
+        layout.close()
+        fs.remove_tree(home.side, -1)
+    except FileNotFoundError:
+        return gone
+    except OSError as error:
+        raise access_error(home.path, "delete", error) from error
+    return gone
+
+
 def _remove_messages(layout: Layout) -> int:
     """Remove everything in the directory of a queue that is dirqueue's; return the number of messages."""
     fd = layout.directory.fd
     if layout.name == "native":
         gone = sum(1 for _ in pins.entries(layout.directory))
         fs.remove_tree(SPARK, fd)
+        _remove_attributes(fd)
         gone += _remove_native(".", fd)
     else:
         gone = sum(layout.remove(entry) for entry in layout.entries() if entry.state in states.VISIBLE)
@@ -112,23 +130,31 @@ def _remove_messages(layout: Layout) -> int:
 
 
 def _remove_native(folder: str, fd: int) -> int:
+    """Remove the messages in a directory, and the directories of messages, buckets and rooms in it."""
     gone = 0
     for entry in list(fs.listing(folder, fd)):
         name, path = entry.name, f"{folder}/{entry.name}"
-        parsed = names.parse(name)
         if entry.is_dir(follow_symlinks=False):
-            if (parsed and _holds(parsed.kind)) or (folder == "." and name in (DEAD, DONE)):
+            if name in ROOMS or names.parse_directory(name) is not None:
                 gone += _remove_native(path, fd)
                 fs.remove_directory(path, fd)
-        elif entry.is_file(follow_symlinks=False):
+        elif links.is_body(entry, f"{folder}/", fd):
+            parsed = names.parse(name)
             ours = parsed or (folder == "." and TEMPORARY.fullmatch(name))
             if ours and fs.discard(path, fd) and parsed:
                 gone += parsed.kind in (READY, DELAYED, LEASED)
     return gone
 
 
-def _holds(kind: str) -> bool:
-    return kind in CONTAINERS or kind == STAGING
+def _remove_attributes(fd: int) -> None:
+    """Remove what messages carry, and nothing else that lies there."""
+    for bucket in fs.names_in(ATTRIBUTES, fd) if fs.exists(ATTRIBUTES, fd) else ():
+        folder = f"{ATTRIBUTES}/{bucket}"
+        for name in fs.names_in(folder, fd) if names.parse_bucket(bucket) else ():
+            if names.parse(name.removesuffix(".new")):
+                fs.discard(f"{folder}/{name}", fd)
+        fs.remove_directory(folder, fd)
+    fs.remove_directory(ATTRIBUTES, fd)
 
 
 def _remove_empty_directories(folder: str, fd: int, depth: int) -> None:

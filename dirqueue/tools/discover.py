@@ -5,16 +5,19 @@ Layer: tools.  Touches: nothing.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 
 from dirqueue.disk import fs
-from dirqueue.errors import QueueNotFound, access_error
+from dirqueue.errors import QueueError, QueueNotFound, access_error
 from dirqueue.layouts import signs
 from dirqueue.tools import conversion
 
 #: How deep queues are looked for below a root.
 DEPTH = 8
+#: How deep, and how many, to tell whoever named the directory above them.
+NEAR, SOME = 3, 100
 #: What mkfs puts into the root of a filesystem, for its owner only.
 NO_QUEUE = "lost+found"
 
@@ -30,10 +33,16 @@ def find(root: str, depth: int = DEPTH) -> Iterator[str]:
         found = signs.contents(root)
     except FileNotFoundError:
         raise QueueNotFound(f"there is no directory {root!r}", path=root) from None
+    except NotADirectoryError as error:
+        if not signs.is_text(root):
+            raise access_error(root, "look for queues in", error) from error
+        yield root
+        return
     except OSError as error:
         raise access_error(root, "look for queues in", error) from error
     if found.kind == signs.QUEUE:
         yield root
+    yield from (os.path.join(root, name) for name in found.files)
     yield from _below(root, found.below, depth, {(facts.st_dev, facts.st_ino)})
 
 
@@ -59,5 +68,26 @@ def _below(path: str, inner: list[str], depth: int, seen: set[tuple[int, int]]) 
         seen.add((facts.st_dev, facts.st_ino))
         if found.kind != signs.OTHER:
             yield each
+        yield from (os.path.join(each, name) for name in found.files)
         if depth > 1:
             yield from _below(each, found.below, depth - 1, seen)
+
+
+def need_queue(path: str) -> None:
+    """Raise QueueError if there is a directory that is not a queue; the message names the queues below it."""
+    if not fs.exists(os.path.abspath(path), -1) or signs.is_queue(path):
+        return
+    try:
+        found = [os.path.relpath(each, path) for each in itertools.islice(find(path, NEAR), SOME)]
+    except (QueueNotFound, OSError):
+        found = []  # RACE: gone meanwhile
+    below = "no queue is below it either"
+    if found:
+        many = (
+            "one queue"
+            if len(found) == 1
+            else f"{'' if len(found) < SOME else 'at least '}{len(found)} queues"
+        )
+        shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+        below = f"there {'is' if len(found) == 1 else 'are'} {many} below it: {shown}"
+    raise QueueError(f"{path!r} is not a queue: nothing in it is dirqueue's; {below}", path=path)

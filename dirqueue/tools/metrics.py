@@ -1,7 +1,7 @@
 """Queues as Prometheus metrics: the text format, written without any package.
 
 Layer: tools.  Touches: nothing, except `write`, which replaces one file.
-Every number is a gauge read from the directory at that moment: nothing is remembered, so nothing can be reset.
+What is said of queues are gauges, read from the directory at that moment: nothing is remembered.
 """
 
 from __future__ import annotations
@@ -24,12 +24,17 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = (*states.VISIBLE, states.NEW)
 
 
+#: Labels and a number; of a histogram also how the name of the metric goes on.
+Sample = tuple[dict[str, str], float] | tuple[dict[str, str], float, str]
+
+
 class Family(NamedTuple):
     """One metric and its samples."""
 
     name: str
     help: str
-    samples: list[tuple[dict[str, str], float]]
+    samples: list[Sample]
+    kind: str = "gauge"
 
 
 def measure(paths: Iterable[str]) -> list[Family]:
@@ -42,10 +47,14 @@ def measure(paths: Iterable[str]) -> list[Family]:
                 stats: Stats | None = queue.stats()
         except Exception:  # noqa: BLE001 - a scraper gets the others
             stats = None
-        # A path need not be UTF-8, and a label must be: other bytes are written \xHH.
-        label = os.fsencode(path).decode("utf-8", "backslashreplace")
-        counts.append((label, stats, time.monotonic() - began))
+        counts.append((label(path), stats, time.monotonic() - began))
     return [*_families(counts)]
+
+
+def label(path: str) -> str:
+    r"""Return a path as a label: valid UTF-8 without control characters, those and other bytes written \xHH."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _families(counts: list[tuple[str, Stats | None, float]]) -> Iterator[Family]:
@@ -68,6 +77,11 @@ def _families(counts: list[tuple[str, Stats | None, float]]) -> Iterator[Family]
         "dirqueue_expired_leases",
         "Leases whose time is over and that nobody has claimed again.",
         [({"queue": path}, float(stats.expired)) for path, stats in known],
+    )
+    yield Family(
+        "dirqueue_paused",
+        "Whether the queue gives nothing until it is resumed.",
+        [({"queue": path}, float(stats.paused)) for path, stats in known],
     )
     yield Family(
         "dirqueue_foreign_files",
@@ -100,10 +114,10 @@ def text(families: Iterable[Family]) -> str:
     """Return the text format."""
     lines = []
     for family in families:
-        lines += [f"# HELP {family.name} {_escaped(family.help)}", f"# TYPE {family.name} gauge"]
-        for labels, value in family.samples:
+        lines += [f"# HELP {family.name} {_escaped(family.help)}", f"# TYPE {family.name} {family.kind}"]
+        for labels, value, *suffix in family.samples:
             pairs = ",".join(f'{name}="{_escaped(each, quote=True)}"' for name, each in labels.items())
-            lines.append(f"{family.name}{{{pairs}}} {value:.15g}")
+            lines.append(f"{family.name}{''.join(suffix)}{f'{{{pairs}}}' if pairs else ''} {value:.15g}")
     return "\n".join(lines) + "\n"
 
 
@@ -139,6 +153,6 @@ class Collector:
         for family in measure(discover.find(self._root)):
             labels = [*family.samples[0][0]] if family.samples else ["queue"]
             metric = GaugeMetricFamily(family.name, family.help, labels=labels)
-            for values, number in family.samples:
+            for values, number, *_ in family.samples:
                 metric.add_metric([*values.values()], number)
             yield metric

@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Self
 
 from dirqueue import states
 from dirqueue.disk import fs
+from dirqueue.errors import SettingsError
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
 from dirqueue.stats import LIMIT, Sample, Stats, take_sample
@@ -30,6 +31,10 @@ SHARED_LIMIT = 60_000
 FEWEST = 2_000
 #: Most queues watched with inotify; the default limit is 128 instances per user.
 WATCHED = 32
+#: Most queues whose directories stay open between two readings; a process may often open no more than 1,024 files.
+OPEN = 256
+#: A queue is stuck when its oldest message waits for so many seconds and nobody holds any.
+STUCK = 600
 
 
 class Rates(NamedTuple):
@@ -55,6 +60,33 @@ class Reading(NamedTuple):
     #: Why it could not be read.
     error: str | None = None
 
+    @property
+    def complaints(self) -> list[str]:
+        """What an operator should look at, the worst first; empty for a healthy queue."""
+        return [text for _, text in self._complaints()]
+
+    @property
+    def severity(self) -> int:
+        """How sick the queue is: 0 for a healthy one."""
+        return sum(weight for weight, _ in self._complaints())
+
+    def _complaints(self) -> Iterator[tuple[int, str]]:
+        stats, rates = self.stats, self.rates
+        if self.error is not None:
+            yield 100, "cannot be read"
+        if (rates.error or 0) > (rates.ack or 0):
+            yield 20, "more failures than acks"
+        if stats.expired:
+            yield 10, f"{stats.expired:,} late"
+        if stats.paused:
+            yield 1, "paused"
+        elif (
+            stats.oldest_ready and not stats.leased and (self.at - stats.oldest_ready).total_seconds() > STUCK
+        ):
+            yield 5, "nobody takes anything"
+        if stats.dead:
+            yield 2, f"{stats.dead:,} dead"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {
@@ -67,13 +99,38 @@ class Reading(NamedTuple):
             "ack_rate": _rounded(self.rates.ack),
             "error_rate": _rounded(self.rates.error),
             "error": self.error,
+            "complaints": self.complaints,
         }
+
+
+#: How readings can be sorted: what comes first by default is at the top.
+SORTS: dict[str, Callable[[Reading], Any]] = {
+    "sick": lambda reading: (-reading.severity, reading.name),
+    "name": lambda reading: reading.name,
+    "ready": lambda reading: (-reading.stats.ready, reading.name),
+    "leased": lambda reading: (-reading.stats.leased, reading.name),
+    "dead": lambda reading: (-reading.stats.dead, reading.name),
+    "rate": lambda reading: (-(reading.rates.put or 0) - (reading.rates.ack or 0), reading.name),
+    "oldest": lambda reading: (reading.stats.oldest_ready or datetime.max.replace(tzinfo=UTC), reading.name),
+}
+
+
+def arranged(
+    readings: Iterable[Reading], sort: str = "sick", search: str = "", *, backwards: bool = False
+) -> list[Reading]:
+    """Return the readings whose name holds `search`, in whatever case, sorted; SettingsError for an unknown sort."""
+    if sort not in SORTS:
+        raise SettingsError(f"sort must be one of {', '.join(SORTS)}, not {sort!r:.60}")
+    wanted = search.lower()
+    found = [reading for reading in readings if wanted in reading.name.lower()]
+    return sorted(found, key=SORTS[sort], reverse=backwards)
 
 
 class Series:
     """The last readings of one queue, for a chart."""
 
     def __init__(self) -> None:
+        self.at: deque[float] = deque(maxlen=SERIES)
         self.depth: deque[int] = deque(maxlen=SERIES)
         self.put: deque[float | None] = deque(maxlen=SERIES)
         self.ack: deque[float | None] = deque(maxlen=SERIES)
@@ -81,6 +138,7 @@ class Series:
 
     def add(self, reading: Reading) -> None:
         """Remember one reading."""
+        self.at.append(reading.at.timestamp())
         self.depth.append(reading.stats.total)
         for name, value in reading.rates._asdict().items():
             getattr(self, name).append(value)
@@ -106,6 +164,8 @@ class Monitor:
         self._names: dict[str, str] = {}
         self._activities: dict[str, Activity | None] = {}
         self._counted_at: dict[str, float] = {}
+        #: Which directory a queue was that is closed between readings.
+        self._places: dict[str, tuple[int, int]] = {}
         self.series: dict[str, Series] = {}
 
     def read(self) -> list[Reading]:
@@ -116,10 +176,15 @@ class Monitor:
             if gone in self._queues:
                 self._queues.pop(gone).close()
             self._seen.pop(gone, None)
+            self._places.pop(gone, None)
             self._unwatch(gone)
             self.series.pop(gone, None)
         limit = max(FEWEST, min(self._limit, SHARED_LIMIT // max(1, len(paths))))
-        readings = [self._one(path, min(limit, self._limit)) for path in paths]
+        readings = []
+        for number, path in enumerate(paths):
+            readings.append(self._one(path, min(limit, self._limit)))
+            if number >= OPEN:
+                self._let_go(path)
         for reading in readings:
             self.series.setdefault(reading.path, Series()).add(reading)
         return readings
@@ -187,10 +252,18 @@ class Monitor:
             self._names[path], path, layout, at, sample.stats, sample.sampled, reported or compared
         )
 
+    def _let_go(self, path: str) -> None:
+        """Close a queue until the next reading, and remember which directory it was."""
+        queue = self._queues.get(path)
+        if queue is not None and self._activities.get(path) is None and queue.layout.directory.find():
+            facts = fs.fstat(queue.layout.directory.fd)
+            self._places[path] = (facts.st_dev, facts.st_ino)
+            queue.close()
+
     def _open(self, path: str) -> Queue[bytes]:
         """Return the queue that is at the path now: another one may have been put there since the last reading."""
         queue = self._queues.get(path)
-        if queue is not None and not _is_at(queue, path):
+        if queue is not None and not _is_at(queue, path, self._places.pop(path, None)):
             self._queues.pop(path).close()
             self._seen.pop(path, None)
             self._unwatch(path)
@@ -222,13 +295,16 @@ class Monitor:
         )
 
 
-def _is_at(queue: Queue[bytes], path: str) -> bool:
-    """Return whether the open directory is the one at the path."""
-    fd = queue.layout.directory.fd
-    if fd < 0:
-        return False
-    opened, found = fs.fstat(fd), fs.stat(path)
-    return (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
+def _is_at(queue: Queue[bytes], path: str, place: tuple[int, int] | None) -> bool:
+    """Return whether the directory that is open, or was at `place` before it was closed, is the one at the path."""
+    found = fs.stat(path)
+    if place is None:
+        fd = queue.layout.directory.fd
+        if fd < 0:
+            return False
+        opened = fs.fstat(fd)
+        place = (opened.st_dev, opened.st_ino)
+    return place == (found.st_dev, found.st_ino)
 
 
 def _failed(entry: Entry) -> bool:

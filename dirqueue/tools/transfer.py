@@ -2,7 +2,8 @@
 
 Layer: tools.  Touches: the exact names of messages that nobody holds, in both queues.
 Invariant: between two native queues of one filesystem a move is one rename: the message is in one or the other,
-never in both or none. Otherwise it is claimed, put and acknowledged: a crash in between leaves it in both.
+never in both or none. Otherwise, and where links would become readable to more people, it is claimed, put and
+acknowledged: a crash in between leaves it in both.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from dirqueue import states
 from dirqueue.disk import fs
@@ -22,10 +23,13 @@ from dirqueue.errors import (
     Unsupported,
     access_error,
 )
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import links, names
+from dirqueue.layouts.native.extras import ExtrasStore, place_of
 from dirqueue.layouts.native.names import with_priority
-from dirqueue.message import Entry
+from dirqueue.layouts.native.rooms import TRIES, Rooms
+from dirqueue.message import Entry, Extras
 from dirqueue.queue import Queue
+from dirqueue.tools import spool
 from dirqueue.tools.lookup import find_all
 
 if TYPE_CHECKING:
@@ -63,11 +67,14 @@ def move(
     states.check(state, states.MOVABLE)
     here, there = source.layout, target.layout
     here.directory.need()
-    there.directory.make()
+    there.create()
     if _same(here, there):
         raise SettingsError(f"{source.path!r} and {target.path!r} are the same queue")
     chosen = _chosen(source, ids, state, limit)
-    if here.name == there.name == "native":
+    need = "two native queues on one filesystem"
+    if here.name == there.name == "native" and _shows_links(here, there, chosen):
+        need = "a queue that lets in nobody more, since some are symbolic links, which everybody there could read"
+    elif here.name == there.name == "native":
         try:
             return Moved(_rename_all(source, target, chosen, progress or _nothing), atomic=True)
         except OSError as error:
@@ -76,7 +83,7 @@ def move(
     if ids is not None or state == states.DELAYED:
         raise Unsupported(
             f"messages of {source.path!r} cannot be moved by id, nor delayed ones, to {target.path!r}: "
-            "that takes two native queues on one filesystem",
+            f"that takes {need}",
             path=source.path,
         )
     if state == states.DEAD:
@@ -91,6 +98,14 @@ def _nothing() -> None:
 def _same(here: Layout, there: Layout) -> bool:
     one, other = fs.fstat(here.directory.fd), fs.fstat(there.directory.fd)
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+
+
+def _shows_links(here: Layout, there: Layout, chosen: list[Entry]) -> bool:
+    """Return whether a rename would show a body to somebody: a link has no mode of its own, only its directory has."""
+    before, after = (fs.fstat(each.directory.fd).st_mode & 0o011 for each in (here, there))
+    if not after & ~before:
+        return False
+    return any(links.is_link(entry.place, here.directory.fd) for entry in chosen)
 
 
 def _chosen(source: Queue[Any], ids: Iterable[str] | None, state: str, limit: int | None) -> list[Entry]:
@@ -113,27 +128,30 @@ def _rename_all(
     source: Queue[Any], target: Queue[Any], chosen: list[Entry], step: Callable[[], None]
 ) -> list[str]:
     moved = []
-    left = set()
+    left, entered = set(), set()
+    rooms = Rooms(target.layout.directory, sync=target.settings.sync)
     for entry in chosen:
         _check_fits(source, target, entry)
-        id = _rename(source, target, entry)
-        if id is not None:
-            moved.append(id)
-            left.add(entry.place.rpartition("/")[0] or ".")
+        place = _place(target, entry)
+        if _rename(source, target, rooms, entry, place):
+            moved.append(_id_of(place))
+            left.add(names.folder_of(entry.place)[:-1] or ".")
+            entered.add(names.folder_of(place)[:-1] or ".")
         step()
     if moved and (source.settings.sync or target.settings.sync):
         try:
-            target.layout.directory.sync()
-            for directory in left:
+            for directory in sorted(entered):
+                _sync_if_there(target, directory)
+            for directory in sorted(left):
                 _sync_if_there(source, directory)
         except OSError as error:
             raise access_error(target.path, "flush a move to", error) from error
     return moved
 
 
-def _sync_if_there(source: Queue[Any], directory: str) -> None:
+def _sync_if_there(queue: Queue[Any], directory: str) -> None:
     try:
-        source.layout.directory.sync(directory)
+        queue.layout.directory.sync_renames(directory)
     except FileNotFoundError:
         pass  # RACE: emptied and removed, with the names in it
 
@@ -146,43 +164,78 @@ def _check_fits(source: Queue[Any], target: Queue[Any], entry: Entry) -> None:
             text = f"message {entry.id} has {size} bytes; {target.path!r} takes at most {settings.max_size}"
             raise MessageTooLarge(text, message_id=entry.id, size=size, limit=settings.max_size)
     if settings.max_messages:
-        target._wait_for_room(1, 0)  # noqa: SLF001
+        target._admission.room.take(1, 0)  # noqa: SLF001
 
 
-def _rename(source: Queue[Any], target: Queue[Any], entry: Entry) -> str | None:
-    """Move one message by its exact name; return None if another process was faster."""
-    directory = target.layout.directory
-    here = os.path.join(os.path.abspath(source.path), entry.place)
-    tail = "" if entry.state == states.DEAD else entry.place.rpartition("/")[2][len(entry.id) :]
+def _place(target: Queue[Any], entry: Entry) -> str:
+    """Return where a message goes: what was delayed or delivered keeps its time and its attempts."""
     id = entry.id
     if target.settings.priorities != (entry.priority is not None):
         id = with_priority(id, target.settings.default_priority if target.settings.priorities else None)
+    if entry.state == states.DEAD or not entry.until:
+        return id
+    return names.later(id, entry.until, entry.attempts)
+
+
+def _id_of(place: str) -> str:
+    return place.rpartition("/")[2].partition(".")[0]
+
+
+def _rename(source: Queue[Any], target: Queue[Any], rooms: Rooms, entry: Entry, place: str) -> bool:
+    """Move one message by its exact name; return False if another process was faster."""
+    fd = target.layout.directory.fd
+    extras = source.layout.extras(entry)
+    if extras is not None:  # CRASH: what is left of it in either queue is removed by its purge
+        store = ExtrasStore(target.layout.directory, rooms, sync=target.settings.sync)
+        store.write(_id_of(place), extras._replace(expires=0) if entry.state == states.DEAD else extras)
+    here = os.path.join(os.path.abspath(source.path), entry.place)
     try:
-        try:
-            fs.rename_noreplace(here, id + tail, directory.fd)
-        except NotImplementedError:
-            # RACE: nobody else makes this id; only a copy made by hand can have it.
-            if fs.exists(id + tail, directory.fd):
-                raise FileExistsError(errno.EEXIST, "the id is taken") from None
-            fs.rename(here, id + tail, dst_dir_fd=directory.fd)
-    except FileNotFoundError:
-        return None
+        if not _enter(here, place, fd, rooms):
+            return False
     except OSError as error:
         if error.errno == errno.EXDEV:
             raise
         raise access_error(target.path, f"move message {entry.id} to", error) from error
-    _move_note(here, entry, directory.fd, id if tail else None)
-    return id
+    if extras is not None:
+        fs.discard(place_of(entry.id), source.layout.directory.fd)
+    _move_note(here, entry, fd, "" if place == _id_of(place) else f"{place.partition('.')[0]}.{names.ERROR}")
+    return True
 
 
-def _move_note(here: str, entry: Entry, dir_fd: int, id: str | None) -> None:
+def _enter(here: str, place: str, dir_fd: int, rooms: Rooms) -> bool:
+    """Rename, and make the bucket if it is missing; return False if the message is gone."""
+    for _ in range(TRIES):
+        try:
+            _rename_exclusively(here, place, dir_fd)
+        except FileNotFoundError:
+            if "/" not in place or not fs.exists(here, -1):
+                return False
+            rooms.make(
+                names.folder_of(place)[:-1]
+            )  # RACE: it may go again, as empty, before the message is in it
+        else:
+            return True
+    raise OSError(errno.EBUSY, "the bucket is removed as fast as it is made", place)
+
+
+def _rename_exclusively(here: str, place: str, dir_fd: int) -> None:
+    try:
+        fs.rename_noreplace(here, place, dir_fd)
+    except NotImplementedError:
+        # RACE: nobody else makes this id; only a copy made by hand can have it.
+        if fs.exists(place, dir_fd):
+            raise FileExistsError(errno.EEXIST, "the id is taken") from None
+        fs.rename(here, place, dst_dir_fd=dir_fd)
+
+
+def _move_note(here: str, entry: Entry, dir_fd: int, there: str) -> None:
     """Move the note of the last failure too, or remove it if the message becomes ready."""
     note = os.path.join(os.path.dirname(here), f"{entry.id}.{names.ERROR}")
     try:
-        if id is None:
-            fs.unlink(note)
+        if there:
+            fs.rename(note, there, dst_dir_fd=dir_fd)
         else:
-            fs.rename(note, f"{id}.{names.ERROR}", dst_dir_fd=dir_fd)
+            fs.unlink(note)
     except OSError:
         pass  # there was none; it is only a note
 
@@ -199,7 +252,8 @@ def _relay(source: Queue[Any], target: Queue[Any], count: int, step: Callable[[]
             break
         with lease as message:
             try:
-                moved.append(_put(target, message.data, message.priority))
+                with message.open() as body:
+                    moved.append(_put(target, body, message.priority, message.extras))
             except BaseException:
                 lease.release()
                 raise
@@ -215,21 +269,30 @@ def _copy_dead(
     moved = []
     for entry in chosen:
         try:
-            data = layout.load(entry.place)
+            body = layout.stream(entry.place)
         except MessageNotFound:
             continue  # RACE: another process redrove it
-        moved.append(_put(target, data, entry.priority))
+        extras = layout.extras(entry)
+        with body:
+            moved.append(_put(target, body, entry.priority, extras and extras._replace(expires=0)))
         layout.remove(entry)
         step()
     return moved
 
 
-def _put(target: Queue[Any], data: bytes, priority: int | None) -> str:
-    """Put bytes as they are, whatever codec the queue was opened with."""
+def _put(target: Queue[Any], body: BinaryIO, priority: int | None, extras: Extras | None) -> str:
+    """Put bytes as they are, whatever codec the queue was opened with; a long body is never in memory as a whole."""
+    wanted = (priority or target.settings.default_priority) if target.settings.priorities else None
+    data = body.read(spool.AT_ONCE)
+    if len(data) == spool.AT_ONCE and target.layout.name == "native" and extras is None:
+        with spool.spooled(target, data, body) as path:
+            return target.put_path(path, priority=wanted, timeout=0)
+    data += body.read()
     if 0 < target.settings.max_size < len(data):
         text = f"a message of {len(data)} bytes does not fit: {target.path!r} takes at most {target.settings.max_size}"
         raise MessageTooLarge(text, message_id="", size=len(data), limit=target.settings.max_size)
     if target.settings.max_messages:
-        target._wait_for_room(1, 0)  # noqa: SLF001
-    wanted = (priority or target.settings.default_priority) if target.settings.priorities else None
+        target._admission.room.take(1, 0)  # noqa: SLF001
+    if extras is not None:
+        return target.layout.put_with(data, 0, wanted, extras)
     return target.layout.put(data, 0, wanted)

@@ -1,4 +1,4 @@
-"""What the page can ask: queues, messages, one message; and the three things it can do.
+"""What the page can ask: queues, messages, errors, workers, one message; and the three things it can do.
 
 Layer: edges.
 A key from outside is only compared with the keys of queues that were found; an id is checked before it is a path.
@@ -10,27 +10,66 @@ import base64
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from dirqueue import states
 from dirqueue.errors import DirQueueError, LeaseLost, MessageNotFound, SettingsError
 from dirqueue.layouts.base import Claim
-from dirqueue.message import Message
+from dirqueue.message import Entry, Message
 from dirqueue.queue import Queue
 from dirqueue.stats import LIMIT, take_sample
-from dirqueue.tools.monitor import Monitor, Reading
+from dirqueue.tools.failures import kind_of, kinds
+from dirqueue.tools.holders import holders
+from dirqueue.tools.monitor import Monitor, Reading, arranged
 
-#: Pages that ask within so many seconds share one look at the queues.
+#: Pages that ask within so many seconds share one look at the queues; a look that takes long is shared for longer.
 FRESH_SECONDS = 1.0
-#: Messages in one list, bytes of one body, ids in one order.
+FRESH_SHARE = 2
+#: Queues and messages on one page, bytes of one body, ids in one order.
+QUEUES_LIMIT = 50
 LIST_LIMIT = 100
 BODY_LIMIT = 64 << 10
 ORDER_LIMIT = 1000
+#: Messages that a search opens, and how much of each body it reads; dead letters whose errors are counted.
+SEARCH_LIMIT = 2_000
+SEARCH_BYTES = 4096
+ERRORS_LIMIT = 5_000
+#: Messages that one order for all of a kind deals with; the page asks again while there are more.
+WHOLE_LIMIT = 5_000
+#: Kinds of errors that are shown.
+KINDS_LIMIT = 50
 
 #: Does a thing to the messages of those ids in one pass; returns the ids done, and why others were not.
 Verb = Callable[[Queue[bytes], set[str]], tuple[set[str], list[str]]]
+#: What a list of messages can be sorted by: what a name tells.
+SORTS: dict[str, Callable[[Entry], Any]] = {
+    "put": lambda entry: (entry.put, entry.id),
+    "until": lambda entry: (entry.until, entry.id),
+    "attempts": lambda entry: (entry.attempts, entry.put),
+    "priority": lambda entry: (entry.priority or 0, entry.put),
+}
+
+
+class Listing(NamedTuple):
+    """Which messages a page wants to see."""
+
+    state: str = states.READY
+    sort: str = "put"
+    backwards: bool = False
+    offset: int = 0
+    search: str = ""
+
+    @classmethod
+    def read(cls, words: dict[str, str]) -> Listing:
+        """Return what the words of a question ask for; SettingsError for what cannot be."""
+        sort = words.get("sort", "put")
+        if sort not in SORTS:
+            raise SettingsError(f"sort must be one of {', '.join(SORTS)}, not {sort!r:.60}")
+        state = states.check(words.get("state", states.READY))
+        return cls(state, sort, backwards(words), offset_of(words), words.get("search", "")[:200])
 
 
 class Api:
@@ -42,22 +81,49 @@ class Api:
         self._lock = threading.Lock()
         self._looks: list[Reading] = []
         self._looked = 0.0
+        self._fresh = FRESH_SECONDS
 
     def close(self) -> None:
         """Close all directories."""
         with self._lock:
             self._monitor.close()
 
-    def queues(self) -> dict[str, Any]:
-        """Return every queue with its counts, rates and series."""
+    # --- answers -------------------------------------------------------------------------------------------
+
+    def queues(self, words: dict[str, str]) -> dict[str, Any]:
+        """Return a page of queues with their counts, rates and series, and the sums of all."""
+        offset = offset_of(words)
         with self._lock:
-            described = [self._described(look) for look in self._look()]
-        return {"root": shown(self.root), "queues": described}
+            looks = self._look()
+            found = arranged(
+                looks, words.get("sort", "sick"), words.get("search", ""), backwards=backwards(words)
+            )
+            offset = min(offset, max(0, (len(found) - 1) // QUEUES_LIMIT * QUEUES_LIMIT))
+            described = [self._described(look) for look in found[offset : offset + QUEUES_LIMIT]]
+        return {
+            "root": shown(self.root),
+            "queues": described,
+            "found": len(found),
+            "offset": offset,
+            "limit": QUEUES_LIMIT,
+            "totals": _totals(looks),
+        }
+
+    def queue(self, key: str) -> dict[str, Any]:
+        """Return one queue as `queues` does."""
+        with self._lock:
+            for look in self._look():
+                if key_of(look.name) == key:
+                    described = self._described(look)
+                    return {"root": shown(self.root), "states": states.VISIBLE, "queue": described}
+        raise self._unknown(key)
 
     def _look(self) -> list[Reading]:
-        if not self._looked or time.monotonic() - self._looked >= FRESH_SECONDS:
+        if not self._looked or time.monotonic() - self._looked >= self._fresh:
+            began = time.monotonic()
             self._looks = self._monitor.read()
             self._looked = time.monotonic()
+            self._fresh = max(FRESH_SECONDS, FRESH_SHARE * (self._looked - began))
         return self._looks
 
     def _described(self, look: Reading) -> dict[str, Any]:
@@ -66,24 +132,64 @@ class Api:
             "queue": shown(look.path),
             "name": shown(look.name),
             "key": key_of(look.name),
-            "series": {name: list(getattr(series, name)) for name in ("depth", "put", "ack", "error")},
+            "series": {name: list(getattr(series, name)) for name in ("at", "depth", "put", "ack", "error")},
         }
 
-    def messages(self, key: str, state: str) -> dict[str, Any]:
-        """Return the oldest messages in a state, of those that a bounded look sees."""
-        states.check(state)
+    def messages(self, key: str, listing: Listing) -> dict[str, Any]:
+        """Return a page of the messages in a state, of those that a bounded look sees."""
         queue = self._queue(key)
-        sample = take_sample(queue.layout, LIMIT)
-        entries = sorted(
-            (e for e in sample.entries if e.state == state), key=lambda e: (e.priority or 0, e.put)
-        )
+        entries, sampled = _entries(queue, listing.state)
+        entries.sort(key=SORTS[listing.sort], reverse=listing.backwards)
+        seen = len(entries)
+        if listing.search:
+            entries = [entry for entry in entries[:SEARCH_LIMIT] if _holds(queue, entry, listing.search)]
+        offset = min(listing.offset, max(0, (len(entries) - 1) // LIST_LIMIT * LIST_LIMIT))
         described = []
-        for entry in entries[:LIST_LIMIT]:
+        for entry in entries[offset : offset + LIST_LIMIT]:
             try:
-                described.append(Message(entry, queue.layout, queue._codec).to_dict())  # noqa: SLF001
+                row = _message(queue, entry).to_dict()
+                row.pop("trace")  # up to 4,000 characters each; one message has it
+                described.append(row)
             except MessageNotFound:
                 continue  # RACE: claimed or finished since the look
-        return {"messages": described, "seen": len(entries), "sampled": sample.sampled}
+        return {
+            "messages": described,
+            "seen": seen,
+            "found": len(entries),
+            "searched": min(seen, SEARCH_LIMIT) if listing.search else None,
+            "offset": offset,
+            "limit": LIST_LIMIT,
+            "sampled": sampled,
+        }
+
+    def errors(self, key: str) -> dict[str, Any]:
+        """Return how often which error is among the dead letters, the most frequent first."""
+        queue = self._queue(key)
+        entries, sampled = _entries(queue, states.DEAD)
+        looked = entries[:ERRORS_LIMIT]
+        counts = kinds(queue, looked)
+        shown_kinds = [{"error": error, "count": count} for error, count in counts.most_common(KINDS_LIMIT)]
+        return {
+            "errors": shown_kinds,
+            "kinds": len(counts),
+            "looked": len(looked),
+            "sampled": sampled or looked != entries,
+        }
+
+    def workers(self, key: str = "") -> dict[str, Any]:
+        """Return who holds what of one queue or of all, whoever holds it for the longest time first."""
+        with self._lock:
+            named = [
+                (look.name, self._monitor.queue(look.name)) for look in self._look() if look.stats.leased
+            ]
+        found = []
+        for name, queue in named:
+            if queue is not None and key in ("", key_of(name)):
+                found += [
+                    {"queue": shown(name), "key": key_of(name), **each.to_dict()} for each in holders(queue)
+                ]
+        found.sort(key=lambda each: each["since"] or "")
+        return {"root": shown(self.root), "workers": found[:LIST_LIMIT], "found": len(found)}
 
     def message(self, key: str, id: str) -> dict[str, Any]:
         """Return one message with its body, or the beginning of a long one."""
@@ -100,31 +206,41 @@ class Api:
             described["body_base64"] = base64.b64encode(data).decode()
         return described
 
+    # --- orders --------------------------------------------------------------------------------------------
+
     def act(self, order: Any) -> dict[str, Any]:
-        """Redrive or delete dead messages, or reject waiting ones; return how many were, and why others were not."""
+        """Redrive or delete dead messages, or reject waiting ones; return how many were, and why others were not.
+
+        `ids` names them. For dead ones `all`, `error` (its first line) or `search` may stand instead; then `more` says
+        whether the same order would find others.
+        """
         if not isinstance(order, dict):
             raise SettingsError("an order is a JSON object with queue, verb and ids")
-        key, verb, ids = order.get("queue"), order.get("verb"), order.get("ids")
+        key, verb = order.get("queue"), order.get("verb")
         if not isinstance(verb, str) or verb not in VERBS:
             raise SettingsError(f"verb must be one of {', '.join(VERBS)}, not {verb!r:.60}")
-        if not isinstance(ids, list) or not 0 < len(ids) <= ORDER_LIMIT:
-            raise SettingsError(f"ids must be a list of 1 to {ORDER_LIMIT} message ids")
         if not isinstance(key, str):
             raise SettingsError(f"queue must be the key of a queue, not {key!r:.60}")
+        which = _which(order)
+        if which != "ids" and verb == "reject":
+            raise SettingsError(f"reject takes ids, not {which}")
         queue = self._queue(key)
-        wanted = {queue.layout.check_id(id) for id in ids}
-        done, failed = VERBS[verb](queue, wanted)
+        wanted, more = _chosen(queue, which, order[which])
+        done, failed = VERBS[verb](queue, wanted) if wanted else (set[str](), list[str]())
         with self._lock:
             self._looked = 0.0
-        return {"done": len(done), "failed": failed}
+        return {"done": len(done), "failed": failed, "more": more and bool(done)}
 
     def _queue(self, key: str) -> Queue[bytes]:
         with self._lock:
             found = (look.name for look in self._look() if key_of(look.name) == key)
             queue = self._monitor.queue(next(found, ""))
         if queue is None:
-            raise UnknownQueue(f"there is no queue {key!r:.80} under {self.root!r}")
+            raise self._unknown(key)
         return queue
+
+    def _unknown(self, key: str) -> UnknownQueue:
+        return UnknownQueue(f"there is no queue {key!r:.80} under {self.root!r}")
 
 
 class UnknownQueue(DirQueueError):
@@ -141,6 +257,93 @@ def shown(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def offset_of(words: dict[str, str]) -> int:
+    """Return how many are left out before the first that is shown."""
+    text = words.get("offset", "0")
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    raise SettingsError(f"offset must be a whole number of at least 0, not {text!r:.60}")
+
+
+def backwards(words: dict[str, str]) -> bool:
+    """Return whether the order is turned around."""
+    return words.get("order") == "desc"
+
+
+def _totals(looks: list[Reading]) -> dict[str, Any]:
+    oldest: list[datetime] = [look.stats.oldest_ready for look in looks if look.stats.oldest_ready]
+    return {
+        "queues": len(looks),
+        "sick": sum(look.severity > 0 for look in looks),
+        **{
+            state: sum(getattr(look.stats, state) for look in looks) for state in (*states.VISIBLE, "expired")
+        },
+        "oldest_ready": min(oldest).isoformat() if oldest else None,
+    }
+
+
+# --- messages ----------------------------------------------------------------------------------------------
+
+
+def _message(queue: Queue[bytes], entry: Entry) -> Message[bytes]:
+    return Message(entry, queue.layout, queue._codec)  # noqa: SLF001
+
+
+def _entries(queue: Queue[bytes], state: str) -> tuple[list[Entry], bool]:
+    """Return the messages in a state that a bounded look sees, and whether there are more."""
+    sample = take_sample(queue.layout, LIMIT)
+    return [entry for entry in sample.entries if entry.state == state], sample.sampled
+
+
+def _holds(queue: Queue[bytes], entry: Entry, search: str) -> bool:
+    """Return whether the id, the holder, the error or the beginning of the body holds a text, in whatever case."""
+    wanted = search.lower()
+    if wanted in entry.id or wanted in entry.token.lower():
+        return True
+    message = _message(queue, entry)
+    try:
+        if entry.attempts and wanted in (message.error or "").lower():
+            return True
+        with message.open() as body:
+            return wanted in body.read(SEARCH_BYTES).decode("utf-8", "replace").lower()
+    except MessageNotFound:
+        return False  # RACE: it moved on
+
+
+def _which(order: dict[str, Any]) -> str:
+    """Return by what an order names its messages; SettingsError unless it is exactly one well-formed thing."""
+    given = [name for name in ("ids", "all", "error", "search") if name in order]
+    if len(given) != 1:
+        raise SettingsError("an order has one of ids, all, error and search")
+    (which,) = given
+    value = order[which]
+    if which == "ids" and not (isinstance(value, list) and 0 < len(value) <= ORDER_LIMIT):
+        raise SettingsError(f"ids must be a list of 1 to {ORDER_LIMIT} message ids")
+    if which == "all" and value is not True:
+        raise SettingsError("all must be true")
+    if which in ("error", "search") and not (isinstance(value, str) and (value or which == "error")):
+        raise SettingsError(f"{which} must be a text")
+    return which
+
+
+def _chosen(queue: Queue[bytes], which: str, value: Any) -> tuple[set[str], bool]:
+    """Return the ids that an order means, and whether there may be more than one order can deal with."""
+    if which == "ids":
+        return {queue.layout.check_id(id) for id in value}, False
+    dead = (entry for entry in queue.layout.entries((states.DEAD,)) if entry.state == states.DEAD)
+    matching: Iterator[Entry] = dead
+    if which == "error":
+        matching = (entry for entry in dead if kind_of(queue, entry) == value)
+    elif which == "search":
+        matching = (entry for entry in dead if _holds(queue, entry, value))
+    chosen: set[str] = set()
+    for entry in matching:
+        if len(chosen) == WHOLE_LIMIT:
+            return chosen, True
+        chosen.add(entry.id)
+    return chosen, False
+
+
 # --- verbs -------------------------------------------------------------------------------------------------
 
 
@@ -153,8 +356,14 @@ def _redrive(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]
 
 
 def _delete(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]]:
-    with queue.dead as dead:
-        return _each(dead, wanted, "dead", lambda message: message.cancel())
+    def remove(message: Message[bytes]) -> None:
+        if not queue.layout.remove(message.entry):
+            raise MessageNotFound(f"message {message.id} is not dead any more", message_id=message.id)
+
+    done, failed = _each(queue, wanted, (states.DEAD,), remove)
+    if done and queue.settings.sync:
+        queue.layout.directory.sync()
+    return done, failed
 
 
 def _reject(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]]:
@@ -164,23 +373,23 @@ def _reject(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]]
         # The exact name that was seen goes to dead/; LeaseLost if it is not there any more.
         queue.layout.bury(held, "rejected by hand on the web page")
 
-    return _each(queue, wanted, "ready or delayed", bury)
+    return _each(queue, wanted, states.UNCLAIMED, bury)
 
 
 def _each(
-    queue: Queue[bytes], wanted: set[str], state: str, do: Callable[[Message[bytes]], None]
+    queue: Queue[bytes], wanted: set[str], within: tuple[str, ...], do: Callable[[Message[bytes]], None]
 ) -> tuple[set[str], list[str]]:
-    """Do a thing to each unclaimed message wanted. COST: one listing for all, since finding one may take a listing."""
-    entries = queue.layout.entries(states.UNCLAIMED)
-    found = [entry for entry in entries if entry.id in wanted and entry.state in states.UNCLAIMED]
+    """Do a thing to each message wanted. COST: one listing for all, since finding one may take a listing."""
+    entries = queue.layout.entries(within)
+    found = [entry for entry in entries if entry.id in wanted and entry.state in within]
     done, failed = set(), []
     for entry in found:
         try:
-            do(Message(entry, queue.layout, queue._codec))  # noqa: SLF001
+            do(_message(queue, entry))
             done.add(entry.id)
         except (MessageNotFound, LeaseLost) as error:
             failed.append(str(error))
-    return done, failed + _missing(wanted.difference(entry.id for entry in found), state)
+    return done, failed + _missing(wanted.difference(entry.id for entry in found), " or ".join(within))
 
 
 def _missing(ids: Iterable[str], state: str) -> list[str]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from dirqueue.errors import DirQueueError, InvalidId, MessageNotFound, SettingsError
-from dirqueue.web.api import UnknownQueue
+from dirqueue.web.api import Listing, UnknownQueue
 
 if TYPE_CHECKING:
     from dirqueue.web.server import Server
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/parts.js": ("parts.js", "text/javascript; charset=utf-8"),
+    "/views.js": ("views.js", "text/javascript; charset=utf-8"),
     "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
     "/morph.js": ("morph.js", "text/javascript; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
@@ -186,13 +188,18 @@ class Handler(BaseHTTPRequestHandler):
             self._check_token()
         query = {name: values[-1] for name, values in parse_qs(words).items()}
         api = self.server.api
-        if path == "/api/queues":
-            return _json(HTTPStatus.OK, api.queues())
-        if path == "/api/messages":
-            return _json(HTTPStatus.OK, api.messages(query.get("queue", ""), query.get("state", "ready")))
-        if path == "/api/message":
-            return _json(HTTPStatus.OK, api.message(query.get("queue", ""), query.get("id", "")))
-        raise Refused(HTTPStatus.NOT_FOUND, "there is no such question")
+        key = query.get("queue", "")
+        questions: dict[str, Callable[[], Any]] = {
+            "/api/queues": lambda: api.queues(query),
+            "/api/queue": lambda: api.queue(key),
+            "/api/messages": lambda: api.messages(key, Listing.read(query)),
+            "/api/errors": lambda: api.errors(key),
+            "/api/workers": lambda: api.workers(key),
+            "/api/message": lambda: api.message(key, query.get("id", "")),
+        }
+        if path not in questions:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such question")
+        return _json(HTTPStatus.OK, questions[path]())
 
     def _post(self) -> Answer:
         self._check_token()

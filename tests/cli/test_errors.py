@@ -112,12 +112,11 @@ def test_70_a_defect_is_reported_and_can_be_traced(dq, queue, monkeypatch):
 
 
 def test_73_it_cannot_be_written_there(dq, tmp_path):
-    """A file where the directory should be."""
+    """A file where a directory should be."""
     (tmp_path / "file").write_text("")
-    for path in (tmp_path / "file", tmp_path / "file" / "q"):
-        done = dq("put", path, "x")
-        assert done.status == Exit.CANNOT_CREATE == 73
-        sentence(done)
+    done = dq("put", tmp_path / "file" / "q", "x")
+    assert done.status == Exit.CANNOT_CREATE == 73
+    sentence(done)
 
 
 def test_75_full_for_now(dq, tmp_path):
@@ -330,14 +329,17 @@ def test_errors_speak_shell(dq, queue, tmp_path, words, cure):
 
 
 @pytest.mark.parametrize("words", READERS)
-def test_a_wrong_queue_is_one_sentence_for_every_verb(dq, tmp_path, words):
-    """A file instead of a directory."""
-    (tmp_path / "file").write_text("")
+@pytest.mark.parametrize("text", ["", "words\n"], ids=["empty", "words"])
+def test_a_wrong_queue_is_one_sentence_for_every_verb(dq, tmp_path, words, text):
+    """A file that is no queue; it stays as it is."""
+    (tmp_path / "file").write_text(text)
     id = "1500000000000000000000001"
     verb, *rest = words.format(id=id, handle=f"{id}.1500000000000000.1.t").split()
     done = dq(verb, tmp_path / "file", *rest)
     assert done.status == 1
-    assert "not a directory" in sentence(done)
+    assert ("not a text queue" if text else "an empty file") in sentence(done)
+    assert (tmp_path / "file").read_text() == text
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_a_damaged_settings_file_is_one_sentence(dq, tmp_path):

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -11,36 +10,11 @@ import unicodedata
 
 import pytest
 from support.running import command, environment
+from support.terminal import on_a_terminal
 
 from dirqueue import Queue, __version__
 from dirqueue.__main__ import main as dirqueue
 from dirqueue.cli import main, output
-
-
-def on_a_terminal(*words, answer=b"", **extra):
-    """Run the command with a terminal as its stdin, stdout and stderr; return its status and what was shown."""
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        command(*words),
-        env=environment(TERM="xterm", COLUMNS="120", **extra),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    if answer:
-        os.write(master, answer)
-    shown = b""
-    while True:
-        try:
-            data = os.read(master, 65536)
-        except OSError:  # the other end is closed: it is over
-            break
-        if not data:
-            break
-        shown += data
-    os.close(master)
-    return process.wait(timeout=50), shown.decode()
 
 
 def test_a_terminal_gets_a_table_in_colour(queue):

@@ -8,6 +8,7 @@ import pytest
 from support.running import sentence
 
 from dirqueue import Queue
+from dirqueue.failure import Reason
 
 
 def bodies(queue):
@@ -188,7 +189,7 @@ def test_hold_works_between_real_processes(real, tmp_path):
     """Three processes, one lease."""
     real("put", tmp_path / "q", "a", "b")
     handle = real("get", tmp_path / "q", "--hold").lines[0]
-    assert ".batch/" in handle
+    assert handle.startswith("leased/")
     assert real("retry", tmp_path / "q", handle, "--error", "no luck", "--delay", "1h").status == 0
     (row,) = map(json.loads, real("ls", tmp_path / "q", "--state", "delayed", "--json").lines)
     assert (row["attempts"], row["error"]) == (1, "no luck")
@@ -298,3 +299,18 @@ def test_ls_table_has_a_header(dq, queue):
     head, row = dq("ls", queue.path, "--table").lines
     assert head.split()[:3] == ["ID", "STATE", "ATTEMPTS"]
     assert row.split()[1] == "ready"
+
+
+def test_error_option_shows_why_a_message_failed_instead_of_its_body(dq, queue):
+    """The error, then what explains it; a message that has not failed is reported, and shows nothing."""
+    failed, fresh = queue.put(b"failed"), queue.put(b"fresh")
+    queue.get(timeout=0).reject(Reason("ValueError: bad", "  File x\n    y"))
+    whole = "ValueError: bad\n  File x\n    y\n"
+    assert dq("cat", queue.path, "--error", failed).out == whole
+    assert dq("peek", queue.path, "--state", "dead", "--error").out == whole
+    assert json.loads(dq("cat", queue.path, "--json", failed).out)["trace"] == "  File x\n    y"
+    assert "trace" not in json.loads(dq("ls", queue.path, "--state", "dead", "--json").out)
+    assert len(dq("ls", queue.path, "--state", "dead", "--match", "File x").lines) == 1
+    done = dq("cat", queue.path, "--error", fresh)
+    assert (done.status, done.out) == (0, "")
+    assert f"{fresh} has no failure on record" in done.err

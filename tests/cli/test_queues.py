@@ -20,13 +20,58 @@ def test_create_covers_what_quetify_asks_for(dq, tmp_path):
     path = tmp_path / "q"
     assert (
         dq(
-            "create", path, "-t", "stack", "-p", "-r", "10", "--set", "margin=2.5", "--set", "keep_done=true"
+            "create", path, "-t", "stack", "-p", "-r", "9", "--set", "margin=2.5", "--set", "keep_done=true"
         ).status
         == 0
     )
     settings = Queue(path).settings
     assert (settings.order, settings.priorities, settings.max_attempts) == ("lifo", True, 10)
     assert (settings.margin, settings.keep_done) == (2.5, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("-t FIFO -r 10 -p true", ("fifo", True, 11)),
+        ("-t Stack -p TRUE", ("lifo", True, 5)),
+        ("-t LIFO --priorities False", ("lifo", False, 5)),
+        ("-p --max-attempts 3", ("fifo", True, 3)),
+        ("--retry-limit 0 -p", ("fifo", True, 1)),
+    ],
+)
+@pytest.mark.parametrize("queue_first", [True, False])
+def test_create_takes_types_in_any_case_and_counts_retries(dq, tmp_path, words, wanted, queue_first):
+    """As Quetify writes them; the queue may stand before the options or after them."""
+    path = tmp_path / "q"
+    given = [path, *words.split()] if queue_first else [*words.split(), path]
+    assert dq("create", *given).status == 0
+    settings = Queue(path).settings
+    assert (settings.order, settings.priorities, settings.max_attempts) == wanted
+
+
+def test_a_retry_limit_is_so_many_retries(dq, tmp_path):
+    """After N failures that were retried, the next one is the last."""
+    dq("create", tmp_path / "q", "--retry-limit", "2", "--no-sync", "--set", "backoff=0")
+    queue = Queue(tmp_path / "q")
+    queue.put(b"")
+    assert [lease.retry() for lease in queue.consume(timeout=0)] == [None] * 3
+    assert queue.stats().dead == 1
+
+
+@pytest.mark.parametrize("words", ["-p=maybe", "-r -1", "-r x", "-r 1 --max-attempts 2"])
+def test_create_refuses_what_is_neither(dq, tmp_path, words):
+    """Nothing is made."""
+    done = dq("create", tmp_path / "q", *words.split())
+    assert done.status == 2
+    sentence(done)
+    assert not (tmp_path / "q").exists()
+
+
+def test_delete_of_what_is_absent(dq, tmp_path):
+    """An error, unless --missing-ok says that it is none."""
+    assert dq("delete", tmp_path / "q", "--yes").status == 1
+    done = dq("delete", tmp_path / "q", "--yes", "--missing-ok")
+    assert (done.status, done.out, done.err) == (0, "", "")
 
 
 def test_create_twice_is_fine_unless_it_differs(dq, tmp_path):
@@ -506,7 +551,7 @@ def test_mv_flushes_the_target_before_it_prints_an_id(dq, tmp_path, monkeypatch,
     before = {path: os.stat(path).st_ino for path in (source.path, target.path)}
     left = before[source.path]
     if batch:
-        (folder,) = [each for each in os.scandir(source.path) if each.is_dir()]
+        (folder,) = [each for each in os.scandir(source.path) if each.name.endswith(".batch")]
         left = folder.inode()
     seen = []
     fsync, rename = fs.fsync, fs.rename_noreplace
@@ -586,3 +631,65 @@ def test_several_queues_are_all_shown_if_one_is_missing(dq, tmp_path, verb):
     done = dq(verb, tmp_path / "a", tmp_path / "b", tmp_path / "c", "--json")
     assert [json.loads(line)["queue"] for line in done.lines] == [str(tmp_path / name) for name in "ac"]
     assert (done.status, "there is no queue" in sentence(done)) == (1, True)
+
+
+def test_pause_and_resume(dq, tmp_path):
+    """A paused queue is empty to `get`, and `stat` says why; twice is as good as once."""
+    path = tmp_path / "q"
+    dq("put", path, "body")
+    assert [dq("pause", path).status for _ in range(2)] == [0, 0]
+    done = dq("get", path)
+    assert (done.status, "it is paused" in done.err) == (3, True)
+    assert json.loads(dq("stat", path, "--json").out)["paused"] is True
+    assert "(paused)" in dq("stat", path, "--table").out
+    assert [dq("resume", path).status for _ in range(2)] == [0, 0]
+    assert dq("get", path).status == 0
+    assert dq("pause", tmp_path / "none").status == 1
+
+
+def test_wait_until_empty_and_for_one_message(dq, tmp_path):
+    """Status 0 when all is done, 75 when the time is over, 1 when a message is dead."""
+    path = tmp_path / "q"
+    first, second = dq("put", path, "one", "two").lines
+    done = dq("wait", path, "--timeout", "0")
+    assert (done.status, "2 messages" in done.err) == (75, True)
+    (handle,) = dq("get", path, "--hold").lines
+    dq("ack", path, handle)
+    assert dq("wait", path, first, "--timeout", "0").status == 0
+    assert dq("wait", path, second, "--timeout", "0").status == 75
+    Queue(path).get(timeout=0).reject("no good")
+    done = dq("wait", path, first, second)
+    assert (done.status, "no good" in sentence(done)) == (1, True)
+    assert dq("wait", path).status == 0
+
+
+def test_purge_by_age(dq, tmp_path):
+    """Old messages are dead letters then."""
+    path = tmp_path / "q"
+    dq("put", path, "one", "two")
+    assert json.loads(dq("purge", path, "--older-than", "1h", "--json").out)["expired"] == 0
+    assert json.loads(dq("purge", path, "--older-than", "0", "--json").out)["expired"] == 2
+    assert len(dq("redrive", path).lines) == 2
+
+
+def test_put_for_an_instant(dq, tmp_path):
+    """With a zone or in local time; what is none is a usage error."""
+    path = tmp_path / "q"
+    assert dq("put", path, "--at", "2099-01-01T06:00Z", "later").status == 0
+    assert dq("put", path, "--at", "2099-01-01", "later").status == 0
+    assert Queue(path).stats().delayed == 2
+    assert "is not an instant" in sentence(dq("put", path, "--at", "tomorrow", "x"))
+
+
+def test_put_with_attributes_and_a_time_to_live(dq, tmp_path):
+    """Each message has them, and JSON shows them."""
+    path = tmp_path / "q"
+    assert (
+        dq("put", path, "one", "two", "-a", "colour=blue=green", "--attribute", "n=", "--ttl", "1h").status
+        == 0
+    )
+    found = [json.loads(line) for line in dq("ls", path, "--json").lines]
+    assert [each["attributes"] for each in found] == [{"colour": "blue=green", "n": ""}] * 2
+    assert all(each["expires_at"] for each in found)
+    assert "is not NAME=VALUE" in sentence(dq("put", path, "-a", "colour", "x"))
+    assert "put a copy" in sentence(dq("put", path, "--ttl", "1h", "--move", "-f", "x"))

@@ -9,10 +9,11 @@ from support.running import ROOT, environment
 from dirqueue.cli.exits import Exit
 
 
-def test_the_generated_pages_are_up_to_date():
-    """scripts/reference.py would write what is there."""
+@pytest.mark.parametrize("script", ["reference.py", "comparison.py"])
+def test_the_generated_pages_are_up_to_date(script):
+    """The script would write what is there."""
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "reference.py", "--check"],
+        [sys.executable, ROOT / "scripts" / script, "--check"],
         env=environment(),
         capture_output=True,
         text=True,

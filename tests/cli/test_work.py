@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.commandline import dq, start
@@ -85,14 +86,14 @@ def test_the_exit_status_says_what_becomes_of_the_message(queue, tmp_path, statu
     assert f"event={ends} " in done.stderr.decode()
     assert (message.state == "dead") == (ends == "dead")
     assert message.error.startswith(error)
-    assert "some output" in message.error
+    assert "some output" in message.trace
     assert "last words" in message.error
 
 
 def test_a_program_that_is_killed_is_a_failure_by_name(queue, tmp_path):
     """Death by signal is tried again and then dead, and the error names the signal."""
     queue.put(b"x")
-    assert dq("work", "q", "--idle", "0.3", "--", "sh", "-c", "kill -9 $$", cwd=tmp_path).returncode == 0
+    assert dq("work", "q", "--idle", "0.3", "--", "sh", "-c", "kill -9 $$", cwd=tmp_path).returncode == 1
     (dead,) = queue.peek("dead")
     assert (dead.error, dead.attempts) == ("killed by SIGKILL", 2)
 
@@ -127,7 +128,8 @@ def test_a_body_that_cannot_be_an_argument_is_rejected(queue, tmp_path):
         (["no_such_module:f"], "cannot import 'no_such_module'"),
         (["os:no_such_function"], "no function 'no_such_function'"),
         (["--idle", "soon", "--", "true"], "not a duration"),
-        ([], "required"),
+        ([], "no command to run"),
+        (["--"], "no command to run"),
     ],
 )
 def test_invalid_command_is_refused_before_a_claim(queue, tmp_path, words, said):
@@ -141,14 +143,14 @@ def test_invalid_command_is_refused_before_a_claim(queue, tmp_path, words, said)
 
 
 @pytest.mark.parametrize("how", [[], ["--threads"]], ids=["processes", "threads"])
-@pytest.mark.parametrize("name", ["coroutine", "generator", "handlers.method"])
+@pytest.mark.parametrize("name", ["agenerator", "generator", "handlers.method"])
 def test_function_that_would_do_nothing_is_bad_usage(queue, tmp_path, how, name):
-    """An async or generator function is one sentence and status 2; the message is untouched."""
+    """A generator function is one sentence and status 2; the message is untouched."""
     (tmp_path / "jobs.py").write_text(
-        "async def coroutine(message): pass\n"
+        "async def agenerator(message): yield\n"
         "def generator(message): yield\n"
         "class Handlers:\n"
-        "    async def method(self, message): pass\n"
+        "    def method(self, message): yield\n"
         "handlers = Handlers()\n"
     )
     queue.put(b"x")
@@ -185,7 +187,7 @@ def test_a_function_gets_the_message(queue, tmp_path, how):
     for body in (b"one", b"bad", b"two"):
         queue.put(body)
     done = work(tmp_path, *how, "jobs:Jobs.run")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert (tmp_path / "done-one").exists()
     assert (tmp_path / "done-two").exists()
     (dead,) = queue.peek("dead")
@@ -306,9 +308,10 @@ def test_quiet_and_verbose_say_less_and_more(queue, tmp_path):
     for flag, words in (("-q", []), ("-v", ["started", "acked", "stopped"])):
         queue.put(b"x")
         done = work(tmp_path, flag, "--", "true")
-        assert [line.split()[0] for line in done.stderr.decode().splitlines()] == [
-            f"event={w}" for w in words
-        ]
+        lines = [line.split() for line in done.stderr.decode().splitlines()]
+        assert [line[1] for line in lines] == [f"event={word}" for word in words]
+        times = [datetime.fromisoformat(line[0].removeprefix("time=")) for line in lines]
+        assert all(abs(datetime.now(UTC) - each) < timedelta(hours=1) for each in times)
 
 
 # --- get --exec --------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from dirqueue.disk import fs
 from dirqueue.tools import convert
 from dirqueue.tools.convert import convert as convert_queue
 
-LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal")
+LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal", "text")
+DIRECTORIES = LAYOUTS[:-1]
 PAIRS = [(one, two) for one in LAYOUTS for two in LAYOUTS if one != two]
 
 
@@ -24,6 +25,11 @@ def filled(path, layout, count=5):
         for number in range(count):
             queue.put(b"m%d" % number)
     return [b"m%d" % number for number in range(count)]
+
+
+def home(layout):
+    """Return the names that a queue called q has where it lies."""
+    return {"q", ".q.dirqueue"} if layout == "text" else {"q"}
 
 
 def converted(path, layout):
@@ -38,7 +44,7 @@ def test_convert_keeps_every_message_in_order(tmp_path, one, two):
     bodies = filled(tmp_path / "q", one)
     assert convert_queue(tmp_path / "q", layout=two) == (5, "")
     assert converted(tmp_path / "q", two) == bodies
-    assert os.listdir(tmp_path) == ["q"]
+    assert set(os.listdir(tmp_path)) == home(two)
 
 
 def test_convert_refuses_a_queue_with_held_messages(tmp_path):
@@ -105,7 +111,7 @@ def converted_until(number, path, layout):
 
 KILLED = [
     pair
-    for other in ("dirq-simple", "dirq-normal", "vsqs")
+    for other in ("dirq-simple", "dirq-normal", "vsqs", "text")
     for pair in (("native", other), (other, "native"))
 ]
 
@@ -119,7 +125,7 @@ def test_convert_continues_after_being_killed_at_any_call(tmp_path, monkeypatch,
     while True:
         path = tmp_path / str(number) / "q"
         path.parent.mkdir()
-        if one in ("native", "vsqs"):
+        if one in ("native", "vsqs", "text"):
             Queue.create(
                 path, layout=one, margin=0
             ).close()  # so that the lease of the dead one is over at once
@@ -131,7 +137,7 @@ def test_convert_continues_after_being_killed_at_any_call(tmp_path, monkeypatch,
                 os.utime(each, (1e9, 1e9))
         convert_queue(path, layout=two, wait=30, sync=False)
         assert sorted(converted(path, two)) == bodies, number
-        assert os.listdir(path.parent) == ["q"], number
+        assert set(os.listdir(path.parent)) == home(two), number
         if finished:
             break
         shutil.rmtree(path.parent)
@@ -394,7 +400,7 @@ def test_convert_refuses_a_directory_that_is_no_queue(dq, tmp_path):
     assert files(tmp_path) == before
 
 
-@pytest.mark.parametrize("one", LAYOUTS)
+@pytest.mark.parametrize("one", DIRECTORIES)
 def test_convert_keeps_files_that_are_not_dirqueues(tmp_path, one):
     """Whatever they are called, and empty directories too; they are kept aside, and the result says where."""
     two = "native" if one != "native" else "vsqs"

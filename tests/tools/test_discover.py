@@ -14,6 +14,8 @@ from dirqueue.layouts import signs
 from dirqueue.tools import check, discover
 
 ID = "1500000000000000000000001"
+#: A bucket.
+HOUR = "1500000000000000"
 
 
 def put(path, body=b"x", **settings):
@@ -142,7 +144,22 @@ def test_a_queue_of_pinned_messages_only_is_found(tmp_path, dq):
 
 
 @pytest.mark.parametrize(
-    "name", [ID, f"{ID}.slice/x", f"{ID}.batch.new/x", "queue.json", "dead/x", f"done/{ID}"]
+    "name",
+    [
+        ID,
+        f"{ID}.slice/x",
+        f"{ID}.batch.new/x",
+        "queue.json",
+        "dead/x",
+        f"done/{ID}",
+        f"dead/{HOUR}/{ID}.{HOUR}.1",
+        f"leased/{ID}.{HOUR}.1.host-1-a-1",
+        f"leased/{ID}.error",
+        f"later/{HOUR}/{ID}.{HOUR}.0",
+        f"later/{HOUR}/x",
+        "leased/x",
+        "later/x",
+    ],
 )
 def test_one_name_of_dirqueues_makes_a_queue(tmp_path, name):
     """A message, settings or a directory of messages; only with the right type."""
@@ -151,7 +168,55 @@ def test_one_name_of_dirqueues_makes_a_queue(tmp_path, name):
     path.write_text("")
     (tmp_path / "q" / "other").mkdir()
     (tmp_path / "q" / "other" / "file").write_text("")
-    assert (found(tmp_path) == ["q"]) == (name != "dead/x")
+    assert (found(tmp_path) == ["q"]) == (name not in ("dead/x", "leased/x", "later/x"))
+
+
+@pytest.mark.parametrize("name", ["leased", "later"])
+@pytest.mark.parametrize("state", ["new", "ready", "leased", "delayed", "settings", "earlier"])
+def test_a_queue_may_have_the_name_of_a_room(tmp_path, name, state):
+    """What nobody does in a room shows that it is a queue; its root is none, and the others are found too."""
+    put(tmp_path / "root" / "a")
+    path = tmp_path / "root" / name
+    if state == "earlier":
+        path.mkdir()
+        (path / ID).write_text("")
+    else:
+        with Queue.create(path, sync=False, **({"lease": 60.0} if state == "settings" else {})) as queue:
+            if state in ("ready", "leased"):
+                queue.put(b"x")
+            elif state == "delayed":
+                queue.put(b"x", delay=100)
+            if state == "leased":
+                queue.get(timeout=0)
+    assert found(tmp_path / "root") == ["a", name]
+    assert not signs.is_queue(str(tmp_path / "root"))
+
+
+def test_a_message_that_is_a_link_is_a_sign(tmp_path, dq, monkeypatch):
+    """Only with a colon; and delete removes it."""
+    for name, target in (("a", ":body"), ("b", "/etc/hostname")):
+        (tmp_path / name / "other").mkdir(parents=True)
+        (tmp_path / name / "other" / "file").write_text("")
+        (tmp_path / name / ID).symlink_to(target)
+    assert found(tmp_path) == ["a"]
+    monkeypatch.chdir(tmp_path)
+    assert list(discover.find("a")) == ["a"]
+    with Queue(tmp_path / "c", links=True, sync=False) as queue:
+        queue.put(b"short")
+        queue.put(b"later", delay=100)
+    assert dq("delete", tmp_path / "c", "--yes").status == 0
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_queue_that_was_used_up_is_found(tmp_path):
+    """It holds an empty leased/, and so it stays one beside somebody's directories."""
+    with Queue(tmp_path / "q", sync=False) as queue:
+        queue.put(b"x")
+        queue.get(timeout=0).ack()
+    assert found(tmp_path) == ["q"]
+    (tmp_path / "q" / "other").mkdir()
+    (tmp_path / "q" / "other" / "file").write_text("")
+    assert found(tmp_path) == ["q"]
 
 
 def test_a_name_of_the_wrong_type_is_no_sign(tmp_path):
@@ -163,7 +228,7 @@ def test_a_name_of_the_wrong_type_is_no_sign(tmp_path):
     (root / f"{ID}.batch").write_text("")
     os.mkfifo(root / "queue.json")
     (root / "link").symlink_to(root / "nowhere")
-    assert signs.contents(str(root)) == (signs.OTHER, [ID])
+    assert signs.contents(str(root)) == (signs.OTHER, [ID], [])
     assert not signs.is_queue(str(root / "missing"))
 
 
@@ -210,7 +275,7 @@ def test_a_queue_with_a_directory_that_may_not_be_entered_stays_a_queue(tmp_path
     assert ["Q21", "problem", "unreadable", "dead"] in codes
 
 
-@pytest.mark.parametrize("name", ["dead", ".spark", "20261117"])
+@pytest.mark.parametrize("name", ["dead", "leased", "later", ".spark", "20261117"])
 def test_an_inner_directory_that_fails_is_taken_for_what_it_is_named(tmp_path, monkeypatch, name):
     """Else the whole queue would vanish from list and metrics."""
     (tmp_path / "q" / name).mkdir(parents=True)

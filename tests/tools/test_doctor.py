@@ -46,6 +46,33 @@ def test_two_processes_race_for_every_name(tmp_path):
     assert len(os.listdir(tmp_path)) == probes.ROUNDS
 
 
+def test_two_processes_race_into_another_directory(tmp_path):
+    """As claims do: each name is there once, and none is left where it was."""
+    scratch = probes.Scratch(str(tmp_path), str(tmp_path))
+    (tmp_path / "room").mkdir()
+    one, two, odd = scratch.race("claim", scratch.file)
+    scratch.close()
+    assert (one + two, odd) == (probes.ROUNDS, 0)
+    assert os.listdir(tmp_path) == ["room"]
+    assert len(os.listdir(tmp_path / "room")) == probes.ROUNDS
+
+
+def test_a_filesystem_that_removes_full_directories_fails(tmp_path, few, monkeypatch):
+    """An emptied bucket is removed while others may move a message into it."""
+    monkeypatch.setattr(probes.Scratch, "race", lambda *_: (5, 0, 0))
+    rmdir = fs.rmdir
+
+    def removes_all(path, **how):
+        if path == "bucket":
+            fs.unlink("bucket/message", **how)
+        rmdir(path, **how)
+
+    monkeypatch.setattr(fs, "rmdir", removes_all)
+    report = doctor.examine(str(tmp_path))
+    assert results(report)["rooms"] == "fail"
+    assert not report.good_for("native")
+
+
 def refuse(code):
     def call(*_, **__):
         raise OSError(code, os.strerror(code))
@@ -63,6 +90,7 @@ def test_without_hard_links_dirq_simple_fails_and_native_does_not(dq, tmp_path, 
         "vsqs": "pass",
         "dirq-simple": "fail",
         "dirq-normal": "pass",
+        "text": "pass",
     }
     (bad,) = (each for each in report.verdicts if each.result == "fail")
     assert "EPERM" in bad.detail
@@ -83,6 +111,7 @@ def test_a_race_won_twice_fails(tmp_path, few, monkeypatch):
     [
         ("fsync", errno.EINVAL, "sync", "fail"),
         ("rename", errno.EXDEV, "directory", "fail"),
+        ("rename", errno.EXDEV, "rooms", "fail"),
         ("mkdir", errno.EPERM, "directory", "fail"),
         ("statvfs", errno.ENOSYS, "space", "fail"),
     ],

@@ -57,6 +57,15 @@ def test_metrics_has_the_counts_of_each_queue(spool, tmp_path):
     assert done.stdout.count(b"# TYPE dirqueue_messages gauge\n") == 1
 
 
+def test_a_queue_name_with_control_characters_is_escaped(tmp_path):
+    """Whoever reads the text in a terminal is not at the mercy of whoever named a directory."""
+    dirqueue.Queue.create(tmp_path / "spool" / "a\x1b[31m\r\n\u202eb\udcff", sync=False)
+    done = dq("metrics", "spool", cwd=tmp_path)
+    text = done.stdout.decode()
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert parsed(text)["dirqueue_up", r"spool/a\x1b[31m\r\n\u202eb\xff"] == 1
+
+
 def test_a_file_for_the_textfile_collector_is_replaced_whole(spool, tmp_path):
     """The old file stays until the new one is complete, and no other file is left beside it."""
     (tmp_path / "out").mkdir()
@@ -132,3 +141,13 @@ def test_invalid_arguments_are_one_sentence(spool, tmp_path, words, status, said
     assert done.returncode == status
     assert said in done.stderr.decode()
     assert done.stdout == b""
+
+
+def test_a_paused_queue_is_told(tmp_path):
+    """1 while it gives nothing."""
+    queue = dirqueue.Queue(tmp_path / "q", sync=False)
+    queue.put(b"a")
+    queue.pause()
+    dirqueue.Queue(tmp_path / "other", sync=False).put(b"a")
+    found = parsed(metrics.text(metrics.measure([str(tmp_path / "q"), str(tmp_path / "other")])))
+    assert [found["dirqueue_paused", str(tmp_path / name)] for name in ("q", "other")] == [1, 0]

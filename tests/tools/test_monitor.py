@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from support.commandline import clean_env, dq, start
 from support.patience import until
 
 import dirqueue
+from dirqueue.cli.screen import keys_of
 from dirqueue.stats import take_sample
 from dirqueue.tools import activity
 from dirqueue.tools import monitor as monitor_
-from dirqueue.tools.monitor import Monitor, sparkline
+from dirqueue.tools.holders import holders, name_of
+from dirqueue.tools.monitor import Monitor, arranged, sparkline
 
 
 @pytest.fixture
@@ -161,6 +164,145 @@ def test_the_screen_in_a_real_terminal(spool, tmp_path):
         subprocess.run([*terminal, "kill-server"], check=False, timeout=60)
 
 
+@pytest.fixture
+def terminal(tmp_path):
+    """Give functions that start the screen in a terminal of some size, type into it, and wait for what it shows."""
+    words = ["tmux", "-L", f"dirqueue-keys-{os.getpid()}", "-f", "/dev/null"]
+
+    class Terminal:
+        def start(self, width, height):
+            python = shlex.quote(sys.executable)
+            command = f"{python} -m dirqueue monitor spool --interval 0.2; echo ended: $?; sleep 600"
+            subprocess.run(
+                [*words, "new-session", "-d", "-s", "m", "-x", str(width), "-y", str(height), "sh", "-c", command],
+                cwd=tmp_path, check=True, timeout=60, env=clean_env(LC_ALL="C.UTF-8", TERM="screen"),
+            )  # fmt: skip
+
+        def type(self, *keys):
+            subprocess.run([*words, "send-keys", "-t", "m", *keys], check=True, timeout=60)
+
+        def lines(self):
+            shown = subprocess.run(
+                [*words, "capture-pane", "-p", "-t", "m"], capture_output=True, timeout=60, check=True
+            )
+            return shown.stdout.decode().splitlines()
+
+        def shows(self, condition):
+            try:
+                until(lambda: condition(self.lines()))
+            except AssertionError:
+                pytest.fail("the screen never came:\n" + "\n".join(self.lines()))
+
+    yield Terminal()
+    subprocess.run([*words, "kill-server"], check=False, timeout=60)
+
+
+def first_words(lines):
+    """Return the queues on the screen, in order."""
+    return [line.split()[0] for line in lines[2:-1] if line.strip()]
+
+
+@pytest.mark.needs("tmux")
+def test_the_screen_scrolls_sorts_finds_and_shows_one_queue_in_full(spool, terminal):
+    """At 80 columns and 24 lines, with 30 queues: the sick one is first, and every line fits."""
+    for number in range(28):
+        dirqueue.Queue(spool / f"q{number:02}", sync=False).put_many([b"x"] * (number + 1))
+    terminal.start(80, 24)
+    terminal.shows(lambda lines: first_words(lines)[:3] == ["mail/out", "q00", "q01"])
+    terminal.shows(
+        lambda lines: "1 dead" in lines[2] and "30 queues  1 sick" in lines[0] and "1-21 of 30" in lines[-1]
+    )
+    assert max(map(len, terminal.lines())) <= 80
+    terminal.type("End")
+    terminal.shows(lambda lines: first_words(lines)[-1] == "thumbs" and "10-30 of 30" in lines[-1])
+    terminal.type("s", "s", "g")  # by name, by the number of ready messages
+    terminal.shows(lambda lines: first_words(lines)[:2] == ["q27", "q26"] and "ready first" in lines[-1])
+    terminal.type("r", "g")
+    terminal.shows(lambda lines: first_words(lines)[0] == "mail/out" and "ready last" in lines[-1])
+    terminal.type("/", "m", "a", "i")
+    terminal.shows(lambda lines: first_words(lines) == ["mail/out"] and "find: mai" in lines[-1])
+    terminal.type("Enter", "Enter")
+    terminal.shows(lambda lines: "mail/out" in lines[0] and any("WORKER" in line for line in lines))
+    terminal.shows(lambda lines: any(line.split()[:2] == ["1", "no"] for line in lines))
+    terminal.type("Escape")
+    terminal.shows(lambda lines: first_words(lines) == ["mail/out"])
+    terminal.type("Escape")
+    terminal.shows(lambda lines: len(first_words(lines)) == 21)
+    terminal.type("q")
+    terminal.shows(lambda lines: "ended: 0" in lines)
+
+
+def test_keys_are_told_apart():
+    """Arrows, letters that come with them, a lone escape, what no one knows."""
+    assert keys_of(b"\x1b[Aq") == ["up", "q"]
+    assert keys_of(b"\x1b") == ["back"]
+    assert keys_of(b"\x1b[6~\x7f/\xc3\xa9\n") == ["page down", "erase", "/", "é", "\n"]
+    assert keys_of(b"\x1b[99;5u") == ["back"]
+
+
+# --- sick queues ---------------------------------------------------------------------------------------------
+
+
+def test_complaints_say_what_is_wrong_the_worst_first(tmp_path, monitor):
+    """Late leases, dead letters, nobody who takes anything; a healthy queue has none."""
+    late = dirqueue.Queue(tmp_path / "late", sync=False)
+    late.put_many([b"x"] * 2)
+    late.get(timeout=0).reject("no")
+    late.get(timeout=0, lease=0.001)
+    dirqueue.Queue(tmp_path / "fine", sync=False).put(b"x")
+    stuck = dirqueue.Queue(tmp_path / "stuck", sync=False)
+    id = stuck.put(b"x")
+    os.rename(tmp_path / "stuck" / id, tmp_path / "stuck" / f"{int(id) - 3600 * 10**15}")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "queue.json").write_text("{")
+    readings = arranged(monitor.read())
+    assert [(each.name, each.complaints) for each in readings] == [
+        ("broken", ["cannot be read"]),
+        ("late", ["1 late", "1 dead"]),
+        ("stuck", ["nobody takes anything"]),
+        ("fine", []),
+    ]
+    assert [each.name for each in arranged(readings, "name", "T", backwards=True)] == ["stuck", "late"]
+    with pytest.raises(dirqueue.SettingsError, match="sort must be one of sick, name"):
+        arranged(readings, "size")
+
+
+def test_many_queues_leave_few_directories_open(tmp_path, monkeypatch):
+    """A process may often open no more than 1,024 files; what was closed is recognised, and what was replaced too."""
+    monkeypatch.setattr(monitor_, "OPEN", 3)
+    monkeypatch.setattr(monitor_, "watch", lambda layout: None)
+    for number in range(20):
+        dirqueue.Queue(tmp_path / f"q{number:02}", sync=False).put(b"x")
+    before = len(os.listdir("/proc/self/fd"))
+    with Monitor(str(tmp_path)) as monitor:
+        monitor.read()
+        queue = monitor.queue("q19")
+        assert len(os.listdir("/proc/self/fd")) - before <= 4
+        dirqueue.Queue(tmp_path / "q19", sync=False).put(b"y")
+        assert [each.stats.ready for each in monitor.read()] == [1] * 19 + [2]
+        assert monitor.queue("q19") is queue
+        assert monitor.read()[19].rates.put == 0
+        os.rename(tmp_path / "q19", tmp_path / "elsewhere")
+        dirqueue.Queue(tmp_path / "q19", layout="vsqs", sync=False).put(b"z")
+        assert monitor.read()[-1].layout == "vsqs"
+        assert monitor.queue("q19") is not queue
+
+
+def test_holders_say_who_holds_what(tmp_path):
+    """By host and process; whoever holds a message for the longest time first."""
+    queue = dirqueue.Queue(tmp_path / "q", sync=False)
+    queue.put_many([b"x"] * 3)
+    leases = [queue.get(timeout=0, lease=60), queue.get(timeout=0, lease=0.001)]
+    until(lambda: holders(queue)[0].late == 1, "the second lease to end")
+    (holder,) = holders(queue)
+    assert holder.name == leases[0].token.rsplit("-", 2)[0]
+    assert (holder.ids, holder.late) == ([lease.message.id for lease in leases], 1)
+    assert holder.since <= holder.until
+    assert holder.until == leases[1].until
+    assert holders(dirqueue.Queue(tmp_path / "nothing")) == []
+    assert [name_of(token) for token in ("", "host-1-ab-2", "odd")] == ["a peer", "host-1", "odd"]
+
+
 # --- what is behind it -------------------------------------------------------------------------------------
 
 
@@ -255,6 +397,7 @@ def test_activity_counts_what_came_and_went_between_two_readings(tmp_path):
     for name, settings in (("plain", {}), ("kept", {"keep_done": True})):
         queue = dirqueue.Queue.create(tmp_path / name, sync=False, max_attempts=2, **settings)
         queue.put(b"before")
+        queue.get(timeout=0).release()
         events = activity.watch(queue.layout)
         for _ in range(300):
             queue.put(b"x")
@@ -270,7 +413,7 @@ def test_activity_counts_what_came_and_went_between_two_readings(tmp_path):
         queue.put_many([b"x"] * 3)
         for _ in range(3):
             queue.get(timeout=0).ack()
-        assert events.read() is None, "a batch came and went unseen"
+        assert events.read() == (3, 3, 0), "a batch that came and went"
         queue.put(b"x")
         queue.get(timeout=0).retry(0, "bad")
         queue.get(timeout=40).retry(0, "bad")
@@ -330,9 +473,7 @@ def test_a_queue_that_goes_and_comes_back_is_read_anew(tmp_path, monitor):
         (seen,) = monitor.read()
         assert seen.stats.ready == round + 1
         assert list(monitor.series[seen.path].depth) == [round + 1]
-        for name in os.listdir(tmp_path / "q"):
-            os.unlink(tmp_path / "q" / name)
-        os.rmdir(tmp_path / "q")
+        shutil.rmtree(tmp_path / "q")
         assert monitor.read() == []
 
 

@@ -7,21 +7,29 @@ import pytest
 from support.webclient import EVIL, Client, dead_ids
 
 import dirqueue
+from dirqueue import states
 from dirqueue.disk import fs
+from dirqueue.failure import Reason
+from dirqueue.web import api
 from dirqueue.web.api import key_of
 
 NOT_UTF8 = b"gr\xfcn \x1b[31m"
 
 
 def test_queues_come_with_counts_and_series(client):
-    """What the monitor knows, for every queue under the root."""
+    """What the monitor knows, for every queue under the root; and the states that the page has tabs for."""
     status, answer = client.get("/api/queues")
     assert status == 200
     assert [(queue["name"], queue["ready"], queue["dead"]) for queue in answer["queues"]] == [
+        ("orders", 1, 3),  # the sick first
         ("mail/out", 5, 0),
-        ("orders", 1, 3),
     ]
-    assert answer["queues"][0]["series"]["depth"] == [5]
+    series = answer["queues"][1]["series"]
+    assert (series["depth"], len(series["at"])) == ([5], 1)
+    assert (answer["found"], answer["totals"]["ready"], answer["totals"]["sick"]) == (2, 6, 1)
+    assert client.get("/api/queue", queue="mail/out")[1]["queue"]["ready"] == 5
+    assert client.get("/api/queue", queue="mail/out")[1]["states"] == [*states.VISIBLE]
+    assert client.get("/api/queue", queue="nothing")[0] == 404
 
 
 def test_messages_come_by_state_and_a_message_with_its_body(client, spool):
@@ -48,7 +56,7 @@ def test_redrive_delete_and_reject_change_the_messages_named(client, spool):
     """And count what they did."""
     queue = dirqueue.Queue(spool / "orders")
     first, second, third = dead_ids(spool)
-    one = (200, {"done": 1, "failed": []})
+    one = (200, {"done": 1, "failed": [], "more": False})
     assert client.act({"queue": "orders", "verb": "redrive", "ids": [first]}) == one
     assert client.act({"queue": "orders", "verb": "delete", "ids": [second]}) == one
     assert dead_ids(spool) == [third]
@@ -97,7 +105,7 @@ def test_an_order_for_many_lists_the_queue_once(client, spool, monkeypatch, verb
     for some in (ids[:2], ids[2:52]):
         before = len(listings)
         status, answer = client.act({"queue": "orders", "verb": verb, "ids": some})
-        assert (status, answer) == (200, {"done": len(some), "failed": []})
+        assert (status, answer) == (200, {"done": len(some), "failed": [], "more": False})
         counted.append(len(listings) - before)
     assert counted[1] <= counted[0] + 5, counted
 
@@ -184,7 +192,7 @@ def test_a_queue_whose_name_is_not_utf8_is_shown_and_served(client, spool):
     "stored", ["[" * 200_000, '{"lease": ' * 100_000, "[]", "{", '{"lease": 1e999}', "\xff"]
 )
 def test_one_broken_queue_leaves_the_others_on_the_page(client, spool, stored):
-    """It is shown with an error; the others are shown and served as ever."""
+    """It is shown with an error; the others are shown and served."""
     dirqueue.Queue.create(spool / "broken", lease=30.0).put(b"x")
     (spool / "broken" / "queue.json").write_text(stored, encoding="latin-1")
     status, answer = client.get("/api/queues")
@@ -198,6 +206,12 @@ def test_one_broken_queue_leaves_the_others_on_the_page(client, spool, stored):
     assert client.get("/api/messages", queue="broken")[0] in (404, 409)
 
 
+def note_of(queue, id):
+    """Return where the note of a dead message lies."""
+    (found,) = (queue / "dead").glob(f"*/{id}.error")
+    return found
+
+
 @pytest.mark.parametrize(
     "note",
     ["[" * 200_000, "[]", "{", '{"error": "x", "at": 1e999}', '{"error": "x", "at": 1' + "0" * 40 + "}"],
@@ -205,7 +219,7 @@ def test_one_broken_queue_leaves_the_others_on_the_page(client, spool, stored):
 def test_one_broken_note_leaves_the_other_messages_in_the_list(client, spool, note):
     """It is as if there were none."""
     id = dead_ids(spool)[1]
-    (spool / "orders" / "dead" / f"{id}.error").write_text(note)
+    note_of(spool / "orders", id).write_text(note)
     status, answer = client.get("/api/messages", queue="orders", state="dead")
     assert (status, len(answer["messages"])) == (200, 3)
     assert [message["id"] for message in answer["messages"] if message["error"] is None] == [id]
@@ -215,9 +229,7 @@ def test_one_broken_note_leaves_the_other_messages_in_the_list(client, spool, no
 def test_an_error_text_with_half_a_character_is_valid_json(client, spool):
     """A note that another program wrote may hold what UTF-8 cannot."""
     id = dead_ids(spool)[0]
-    (spool / "orders" / "dead" / f"{id}.error").write_text(
-        '{"error": "half \\ud800", "at": 1794907048573482}'
-    )
+    note_of(spool / "orders", id).write_text('{"error": "half \\ud800", "at": 1794907048573482}')
     status, data, _ = client.ask("GET", "/api/messages?queue=orders&state=dead")
     assert status == 200
     assert "half ?" in [message["error"] for message in json.loads(data.decode())["messages"]]
@@ -233,3 +245,169 @@ def test_a_defect_in_one_answer_is_one_sentence_and_the_server_goes_on(serve, sp
     assert "KeyError" in answer["error"]
     assert client.get("/api/queues")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
+
+
+# --- many queues, many messages ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowd(spool):
+    """Return a queue with 250 dead letters of three kinds, beside 120 small queues."""
+    queue = dirqueue.Queue(spool / "crowd", sync=False)
+    queue.put_many([b"body %d" % number for number in range(250)])
+    for number, lease in enumerate(queue.consume(timeout=0)):
+        lease.reject(f"kind {number % 3}\nat line {number}")
+    for number in range(120):
+        dirqueue.Queue(spool / f"many/q{number:03}", sync=False).put(b"x")
+    return queue
+
+
+def test_queues_come_in_pages_sorted_and_filtered(client, crowd):
+    """The sick first; a page has fifty, and beyond the last one is the last one."""
+    first = client.get("/api/queues")[1]
+    assert [queue["name"] for queue in first["queues"][:2]] == ["crowd", "orders"]
+    assert first["queues"][0]["complaints"] == ["250 dead"]
+    assert (len(first["queues"]), first["found"], first["limit"]) == (50, 123, 50)
+    last = client.get("/api/queues", offset="9999")[1]
+    assert (last["offset"], len(last["queues"])) == (100, 23)
+    names = [queue["name"] for queue in client.get("/api/queues", sort="name", order="desc")[1]["queues"]]
+    assert names[:2] == ["orders", "many/q119"]
+    found = client.get("/api/queues", search="Q01")[1]
+    assert (found["found"], found["totals"]["queues"]) == (10, 123)
+
+
+def test_messages_come_in_pages_newest_first(client, crowd):
+    """By what a name tells; the pages together are all of them, once each."""
+    ids = sorted(message.id for message in crowd.peek("dead"))
+    pages = [
+        client.get("/api/messages", queue="crowd", state="dead", order="desc", offset=str(offset))[1]
+        for offset in (0, 100, 200)
+    ]
+    assert [message["id"] for page in pages for message in page["messages"]] == ids[::-1]
+    assert [page["found"] for page in pages] == [250] * 3
+    ended = client.get("/api/messages", queue="crowd", state="dead", sort="until")[1]["messages"]
+    assert [message["until"] for message in ended] == sorted(message["until"] for message in ended)
+
+
+@pytest.mark.parametrize(
+    ("search", "found"), [("BODY 24", 11), ("kind 1", 83), ("at line 7\n", 0), ("line 249", 1)]
+)
+def test_a_search_looks_into_errors_and_bodies(client, crowd, search, found):
+    """In whatever case."""
+    answer = client.get("/api/messages", queue="crowd", state="dead", search=search)[1]
+    assert (answer["found"], answer["seen"], answer["searched"]) == (found, 250, 250)
+
+
+def test_a_search_is_bounded(client, crowd, monkeypatch):
+    """It says how far it looked."""
+    monkeypatch.setattr(api, "SEARCH_LIMIT", 10)
+    answer = client.get("/api/messages", queue="crowd", state="dead", search="body")[1]
+    assert (answer["found"], answer["seen"], answer["searched"]) == (10, 250, 10)
+
+
+def test_errors_are_counted_by_their_first_line(client, crowd):
+    """The most frequent first."""
+    answer = client.get("/api/errors", queue="crowd")[1]
+    counted = {each["error"]: each["count"] for each in answer["errors"]}
+    assert counted == {"kind 0": 84, "kind 1": 83, "kind 2": 83}
+    assert next(iter(counted)) == "kind 0"
+    assert (answer["kinds"], answer["looked"], answer["sampled"]) == (3, 250, False)
+
+
+def test_an_order_for_all_of_an_error_leaves_the_others(client, crowd):
+    """Redrive, then delete."""
+    order = {"queue": "crowd", "verb": "redrive", "error": "kind 1"}
+    assert client.act(order) == (200, {"done": 83, "failed": [], "more": False})
+    assert (crowd.stats().ready, crowd.stats().dead) == (83, 167)
+    assert client.act(order | {"verb": "delete", "error": "kind 2"})[1]["done"] == 83
+    assert {message.error.splitlines()[0] for message in crowd.peek("dead")} == {"kind 0"}
+
+
+def test_an_order_for_what_a_search_finds(client, crowd):
+    """Only the dead, only those."""
+    assert client.act({"queue": "crowd", "verb": "redrive", "search": "body 24"})[1]["done"] == 11
+    assert crowd.stats().ready == 11
+
+
+def test_an_order_for_all_goes_on_until_none_is_left(client, crowd, monkeypatch):
+    """Each deals with so many, and says whether there are more."""
+    monkeypatch.setattr(api, "WHOLE_LIMIT", 100)
+    order = {"queue": "crowd", "verb": "redrive", "all": True}
+    answers = [client.act(order)[1] for _ in range(4)]
+    assert [(answer["done"], answer["more"]) for answer in answers] == [
+        (100, True),
+        (100, True),
+        (50, False),
+        (0, False),
+    ]
+    assert crowd.stats().ready == 250
+
+
+@pytest.mark.parametrize(
+    "order",
+    [{"all": False}, {"all": 1}, {"error": None}, {"search": ""}, {"search": ["x"]}, {"all": True, "ids": ["1"]}, {},
+     {"verb": "reject", "all": True}],
+)  # fmt: skip
+def test_an_order_for_nothing_clear_is_refused(client, crowd, order):
+    """Nothing is changed."""
+    status, answer = client.act({"queue": "crowd", "verb": "redrive"} | order)
+    assert status == 400
+    assert answer["error"]
+    assert crowd.stats().dead == 250
+
+
+@pytest.mark.parametrize("words", [{"offset": "-1"}, {"offset": "x"}, {"sort": "size"}, {"state": "new"}])
+def test_a_question_that_cannot_be_is_refused(client, words):
+    """With the reason."""
+    assert client.get("/api/messages", queue="orders", **words)[0] == 400
+    if "state" not in words:
+        assert client.get("/api/queues", **words)[0] == 400
+
+
+def test_workers_come_with_what_they_hold(client, spool):
+    """By host and process, of one queue or of all; how long, and how many leases are late."""
+    queue = dirqueue.Queue(spool / "mail" / "out")
+    held = [queue.get(timeout=0, lease=3600), queue.get(timeout=0, lease=3600)]
+    dirqueue.Queue(spool / "orders").get(timeout=0, lease=0.001)
+    answer = client.get("/api/workers")[1]
+    assert answer["found"] == 2
+    by_queue = {worker["queue"]: worker for worker in answer["workers"]}
+    mine = f"{held[0].token.rsplit('-', 2)[0]}"
+    assert by_queue["mail/out"]["holder"] == by_queue["orders"]["holder"] == mine
+    assert by_queue["mail/out"]["ids"] == [lease.message.id for lease in held]
+    assert (by_queue["mail/out"]["late"], by_queue["orders"]["late"]) == (0, 1)
+    assert by_queue["mail/out"]["since"] <= by_queue["mail/out"]["until"]
+    assert client.get("/api/workers", queue="orders")[1]["found"] == 1
+
+
+def test_one_message_has_the_trace_of_its_failure_and_the_list_has_not(client, spool):
+    """The list would carry a hundred tracebacks."""
+    queue = dirqueue.Queue(spool / "orders")
+    id = queue.put(b"traced")
+    for lease in queue.get_many(100, timeout=0):
+        if lease.message.id == id:
+            lease.reject(Reason("ValueError: bad", "  File x"))
+        else:
+            lease.release()
+    assert client.get("/api/message", queue="orders", id=id)[1]["trace"] == "  File x"
+    rows = client.get("/api/messages", queue="orders", state="dead")[1]["messages"]
+    assert "ValueError: bad" in [row["error"] for row in rows]
+    assert not any("trace" in row for row in rows)
+
+
+def test_a_queue_in_one_file_is_shown_and_changed_as_a_directory_is(client, spool):
+    """Counts, messages, bodies, redrive, delete, reject."""
+    queue = dirqueue.Queue(spool / "jobs.tq", layout="text", sync=False)
+    first, second, third = queue.put_many([b"one", b"two", b"three"])
+    queue.get(timeout=0).reject("broken")
+    _, answer = client.get("/api/queues")
+    assert ("jobs.tq", 2, 1) in [(each["name"], each["ready"], each["dead"]) for each in answer["queues"]]
+    _, answer = client.get("/api/messages", queue="jobs.tq", state="dead")
+    assert [(message["id"], message["error"]) for message in answer["messages"]] == [(first, "broken")]
+    assert client.get("/api/message", queue="jobs.tq", id=second)[1]["body"] == "two"
+    one = (200, {"done": 1, "failed": [], "more": False})
+    assert client.act({"queue": "jobs.tq", "verb": "redrive", "ids": [first]}) == one
+    assert client.act({"queue": "jobs.tq", "verb": "reject", "ids": [second]}) == one
+    assert client.act({"queue": "jobs.tq", "verb": "delete", "ids": [second]}) == one
+    assert [message.body for message in queue.peek()] == [b"one", b"three"]
+    assert queue.message(third).state == "ready"

@@ -22,7 +22,7 @@ def show_dead(browser, server, rows=3):
     browser.open(server.url)
     browser.until("document.querySelector('[data-key=orders] h2 a')")
     browser.js("document.querySelector('[data-key=orders] h2 a').click()")
-    browser.until(f"document.querySelectorAll('tbody tr').length === {rows}")
+    browser.until(f"document.querySelectorAll('#messages tbody tr').length === {rows}")
 
 
 def redraw(browser):
@@ -42,8 +42,8 @@ def test_the_page_shows_queues_messages_and_dead_letters(serve, spool, browser, 
     assert browser.js("location.hash") == "#/", "the token does not stay in the address"
 
     browser.js("document.querySelector('[data-key=orders] h2 a').click()")
-    browser.until("document.querySelectorAll('tbody tr').length === 3")
-    browser.js("document.querySelector('tbody a').click()")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 3")
+    browser.js("document.querySelector('#messages tbody a').click()")
     browser.until("document.querySelector('#body')")
     assert browser.js("document.querySelector('#body').textContent") == EVIL
     assert browser.js("document.querySelector('#error').textContent") == f"cannot ship: {EVIL}"
@@ -62,8 +62,8 @@ def test_the_page_shows_queues_messages_and_dead_letters(serve, spool, browser, 
     assert dead_ids(spool) == [second, third]
 
     # Back in the list: choose all, redrive.
-    browser.until("document.querySelectorAll('tbody tr').length === 2")
-    browser.js("document.querySelector('thead input').click()")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 2")
+    browser.js("document.querySelector('#messages thead input').click()")
     browser.until("!document.querySelector('[data-verb=redrive]').disabled")
     browser.js("document.querySelector('[data-verb=redrive]').click()")
     browser.until("document.querySelector('dialog').open")
@@ -107,7 +107,17 @@ def test_the_page_shows_that_the_server_is_gone(spool, browser, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "element", ["tbody tr:nth-child(2) input", "tbody tr:nth-child(2) a", "nav a:nth-child(4)", "#all"]
+    "element",
+    [
+        "#messages tbody tr:nth-child(2) input",
+        "#messages tbody tr:nth-child(2) a",
+        "main nav a:nth-child(4)",
+        "#all",
+        "#search",
+        "#newest",
+        "th[aria-sort] a",
+        "#redrive-all",
+    ],
 )
 def test_a_redraw_keeps_the_focus(serve, spool, browser, element):
     """The very element, not one like it, although rows come and go around it."""
@@ -119,7 +129,7 @@ def test_a_redraw_keeps_the_focus(serve, spool, browser, element):
     for lease in queue.consume(timeout=0):
         lease.reject("another")
     redraw(browser)
-    browser.until("document.querySelectorAll('tbody tr').length === 4")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 4")
     assert browser.js("document.activeElement === window.kept && window.kept.isConnected")
     assert browser.js("window.blurs") == 0
 
@@ -129,9 +139,11 @@ def test_a_redraw_keeps_what_is_chosen(serve, spool, browser):
     show_dead(browser, serve())
     first, second, third = dead_ids(spool)
     box = "document.querySelector('#all')"
-    chosen = "[...document.querySelectorAll('tbody input:checked')].map((each) => each.value)"
+    chosen = "[...document.querySelectorAll('#messages tbody input:checked')].map((each) => each.value)"
     assert browser.js("document.querySelector('[data-verb=delete]').disabled")
-    browser.js(f"{box}.click(); getSelection().selectAllChildren(document.querySelector('tbody a'))")
+    browser.js(
+        f"{box}.click(); getSelection().selectAllChildren(document.querySelector('#messages tbody a'))"
+    )
     redraw(browser)
     assert browser.js(f"{box}.checked && !{box}.indeterminate")
     assert browser.js(chosen) == [first, second, third]
@@ -141,11 +153,11 @@ def test_a_redraw_keeps_what_is_chosen(serve, spool, browser):
     # What comes later was not chosen; what is gone is not chosen any more.
     queue = dirqueue.Queue(spool / "orders")
     queue.get(timeout=0).reject("another")
-    browser.until("document.querySelectorAll('tbody tr').length === 4")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 4")
     assert browser.js(chosen) == [first, second, third]
     assert browser.js(f"!{box}.checked && {box}.indeterminate")
     queue.redrive(second)
-    browser.until("document.querySelectorAll('tbody tr').length === 3")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 3")
     assert browser.js(chosen) == [first, third]
     browser.js("document.querySelector('[data-verb=delete]').click()")
     browser.until("document.querySelector('dialog').open")
@@ -153,7 +165,7 @@ def test_a_redraw_keeps_what_is_chosen(serve, spool, browser):
     browser.js("document.querySelector('#sure').click()")
     until(lambda: len(dead_ids(spool)) == 1, "two to be deleted")
     assert dirqueue.Queue(spool / "orders").message(second).state == "ready"
-    browser.until("document.querySelectorAll('tbody tr').length === 1")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 1")
     assert browser.js(f"!{box}.checked && !{box}.indeterminate")
     assert browser.js("document.querySelector('[data-verb=delete]').disabled")
     assert browser.errors == []
@@ -165,9 +177,9 @@ def test_a_redraw_keeps_how_far_the_table_is_scrolled(serve, browser):
     browser.call(
         "Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True
     )
-    browser.js("document.querySelector('.scroll').scrollLeft = 40")
+    browser.js("document.querySelector('.scroll:has(#messages)').scrollLeft = 40")
     redraw(browser)
-    assert browser.js("document.querySelector('.scroll').scrollLeft") == 40
+    assert browser.js("document.querySelector('.scroll:has(#messages)').scrollLeft") == 40
 
 
 def test_names_bodies_and_errors_are_shown_without_invisible_characters(serve, spool, browser, tmp_path):
@@ -180,14 +192,14 @@ def test_names_bodies_and_errors_are_shown_without_invisible_characters(serve, s
     browser.open(serve().url)
     browser.until("document.querySelectorAll('.card').length === 3")
     titles = browser.js("[...document.querySelectorAll('.card h2 a')].map((each) => each.textContent)")
-    assert titles == [shown, "mail/out", "orders"]
+    assert titles == [shown, "orders", "mail/out"]
 
     browser.js("document.querySelector('.card h2 a').click()")
-    browser.until("document.querySelectorAll('tbody tr').length === 1")
-    assert browser.js("document.querySelector('h1').textContent") == shown
-    assert browser.js("document.querySelector('td.text').textContent") == CONTROLS_SHOWN
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 1")
+    assert browser.js("document.querySelector('h1').firstChild.textContent") == shown
+    assert browser.js("document.querySelector('#messages td.text').textContent") == CONTROLS_SHOWN
     assert browser.js("document.title") == f"{shown} · dirqueue"
-    browser.js("document.querySelector('tbody a').click()")
+    browser.js("document.querySelector('#messages tbody a').click()")
     browser.until("document.querySelector('#body')")
     assert browser.js("document.querySelector('#body').textContent") == CONTROLS_SHOWN
     assert browser.js("document.querySelector('#error').textContent") == CONTROLS_SHOWN
@@ -211,4 +223,137 @@ def test_an_address_typed_by_hand_does_not_stop_the_page(serve, browser):
         assert browser.js("document.querySelector('#live').className") == "on"
     browser.js("location.hash = '#/'")
     browser.until("document.querySelectorAll('.card').length === 2")
+    assert all("404" in error for error in browser.errors), browser.errors
+
+
+def say_yes(browser):
+    """Answer the question that the page asks; return the question."""
+    browser.until("document.querySelector('dialog').open")
+    question = browser.js("document.querySelector('#question').textContent")
+    browser.js("document.querySelector('#sure').click()")
+    return question
+
+
+def test_dead_letters_are_redriven_by_error_by_search_and_all(serve, spool, browser):
+    """Each after a question that says which; the kinds of errors stay unfolded while the page is redrawn."""
+    queue = dirqueue.Queue(spool / "failing", sync=False)
+    queue.put_many([b"order %d" % number for number in range(30)])
+    for number, lease in enumerate(queue.consume(timeout=0)):
+        lease.reject("no route to host" if number % 3 else "no such customer")
+    browser.open(serve().url)
+    browser.until("document.querySelector('[data-key=failing] h2 a')")
+    browser.js("document.querySelector('[data-key=failing] h2 a').click()")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 30")
+    browser.js("document.querySelector('#errors').open = true")
+    redraw(browser)
+    assert browser.js("document.querySelector('#errors').open")
+    shown = browser.js(
+        "[...document.querySelectorAll('#errors tr')].map((each) => each.innerText.split('\\t').slice(0, 2))"
+    )
+    assert shown == [["20", "no route to host"], ["10", "no such customer"]]
+
+    browser.js("document.querySelectorAll('#errors [data-whole=redrive]')[1].click()")
+    assert "the 10 dead that failed with “no such customer” in failing" in say_yes(browser)
+    until(lambda: queue.stats().ready == 10, "ten to be ready")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 20")
+
+    browser.js("document.querySelector('#search').focus()")
+    browser.call("Input.insertText", text="order 2")
+    browser.until("document.querySelectorAll('#messages tbody tr').length < 20")
+    found = browser.js("document.querySelectorAll('#messages tbody tr').length")
+    assert browser.js("document.activeElement.id") == "search"
+    assert "search=order" in browser.js("location.hash")
+    browser.js("document.querySelector('#redrive-all').click()")
+    assert "all dead that hold “order 2”" in say_yes(browser)
+    until(lambda: queue.stats().dead == 20 - found, "those to be ready")
+
+    browser.js("location.hash = '#/q/failing/dead'")
+    browser.until(f"document.querySelectorAll('#messages tbody tr').length === {20 - found}")
+    browser.js("document.querySelector('#redrive-all').click()")
+    assert f"all {20 - found} dead" in say_yes(browser)
+    until(lambda: queue.stats().dead == 0, "all to be ready")
+    assert browser.errors == []
+
+
+def test_messages_are_paged_and_sorted(serve, spool, browser):
+    """Newest first by a link, other columns by their heads; the pages are all of them."""
+    queue = dirqueue.Queue(spool / "long", sync=False)
+    ids = sorted(queue.put_many([b"x"] * 230))
+    listed = "[...document.querySelectorAll('#messages tbody a')].map((each) => each.textContent)"
+    browser.open(serve().url)
+    browser.until("document.querySelector('.card')")
+    browser.js("location.hash = '#/q/long/ready'")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 100")
+    assert browser.js(listed) == ids[:100]
+    browser.js("document.querySelector('#newest').click()")
+    browser.until(f"{listed}[0] === '{ids[-1]}'")
+    browser.js("document.querySelector('.pager a:last-child').click()")
+    browser.until(f"{listed}[0] === '{ids[129]}'")
+    browser.js("document.querySelector('.pager a:last-child').click()")
+    browser.until("document.querySelectorAll('#messages tbody tr').length === 30")
+    assert browser.js(listed) == ids[:30][::-1]
+    assert "201 to 230 of 230 messages" in browser.js("document.querySelector('.pager').innerText")
+    assert browser.js("document.querySelector('th[aria-sort]').getAttribute('aria-sort')") == "descending"
+    browser.js("history.back()")
+    browser.until(f"{listed}[0] === '{ids[129]}'")
+    assert browser.errors == []
+
+
+def test_a_thousand_queues_are_a_table_that_can_be_searched(serve, spool, browser, tmp_path):
+    """The page holds fifty of them, sick ones first; what is typed stays in the box while the list changes."""
+    for number in range(1000):
+        os.makedirs(spool / f"team{number % 7}" / f"q{number:03}")
+    dirqueue.Queue(spool / "team1" / "q001", sync=False).put(b"x")
+    browser.open(serve().url)
+    browser.until("document.querySelectorAll('table.queues tbody tr').length === 50")
+    assert browser.js("document.querySelector('table.queues tbody a').textContent") == "orders"
+    assert "1,002 queues" in browser.js("document.querySelector('#totals').innerText")
+    assert "1 to 50 of 1,002 queues" in browser.js("document.querySelector('.pager').innerText")
+    browser.js("document.querySelector('#search').focus()")
+    browser.call("Input.insertText", text="Q00")
+    browser.until("document.querySelectorAll('.card').length === 10")
+    assert browser.js("document.activeElement.id + document.activeElement.value") == "searchQ00"
+    sort = "document.querySelector('#sort')"
+    browser.js(f"{sort}.value = 'ready'; {sort}.dispatchEvent(new Event('change'))")
+    browser.until("document.querySelector('.card h2 a').textContent === 'team1/q001'")
+    browser.screenshot(tmp_path / "many.png", 390, 800)
+    assert browser.js("document.documentElement.scrollWidth") <= 390
+    assert browser.errors == []
+
+
+def test_charts_have_a_scale_and_times(serve, spool, browser):
+    """Round numbers from 0 to the top, and the time of day at both ends."""
+    queue = dirqueue.Queue(spool / "orders", sync=False)
+    queue.put_many([b"x"] * 150)
+    browser.open(serve().url)
+    browser.until("document.querySelectorAll('[data-key=orders] .plot').length === 2")
+    labels = (
+        "[...document.querySelector('[data-key=orders] .plot .{}').children].map((each) => each.textContent)"
+    )
+    assert browser.js(labels.format("ys")) == ["200", "100", "0"]
+    times = browser.js(labels.format("xs"))
+    assert len(times) == 3
+    assert all(len(each.split(":")) == 3 for each in times)
+    redraw(browser)
+    browser.until("document.querySelector('[data-key=orders] path.put').getAttribute('d') !== ''")
+    assert browser.errors == []
+
+
+def test_workers_are_shown_with_what_they_hold(serve, spool, browser):
+    """On their own page, and above the leased messages of a queue."""
+    lease = dirqueue.Queue(spool / "orders").get(timeout=0, lease=3600)
+    browser.open(serve().url)
+    browser.until("document.querySelector('header nav a[href=\"#/workers\"]')")
+    browser.js("document.querySelector('header nav a[href=\"#/workers\"]').click()")
+    browser.until("document.querySelectorAll('table.workers tbody tr').length === 1")
+    cells = browser.js(
+        "[...document.querySelectorAll('table.workers td')].map((each) => each.innerText.trim())"
+    )
+    assert cells[:3] == [lease.token.rsplit("-", 2)[0], "orders", "1"]
+    assert cells[5] == lease.message.id
+    browser.js("document.querySelector('table.workers td:nth-child(2) a').click()")
+    browser.until("document.querySelector('#messages')")
+    assert browser.js("document.querySelectorAll('table.workers tbody tr').length") == 1
+    lease.ack()
+    browser.until("document.querySelector('main').innerText.includes('Nothing is leased')")
     assert browser.errors == []

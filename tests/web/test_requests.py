@@ -299,10 +299,10 @@ def test_a_client_is_refused_when_all_others_are_being_answered(serve, monkeypat
     busy = threading.Semaphore(0)
     real = one.api.queues
 
-    def queues():
+    def queues(words):
         busy.release()
         go.wait(PATIENCE)
-        return real()
+        return real(words)
 
     monkeypatch.setattr(one.api, "queues", queues)
     with connect(one) as first, connect(one) as second:
@@ -346,7 +346,7 @@ class Counting(server.Server):
         return super().get_request()
 one = Counting(api.Api(sys.argv[1]), "127.0.0.1", 0, "the-token", public=True)
 threading.Thread(target=one.serve_forever, daemon=True).start()
-api.Api(sys.argv[1]).queues()  # everything is imported
+api.Api(sys.argv[1]).queues({})  # everything is imported
 print(one.server_address[1], flush=True)
 sys.stdin.readline()
 taken = []

@@ -95,13 +95,13 @@ class QueueBase:
         return iter(self)
 
     def copy(self) -> Self:
-        """Return another object for the same queue, at the same place of its walk."""
+        """Return another object for the same queue, at the same place of its walk and with the same locks."""
         other = copy.copy(self)
         other._store = copy.copy(self._store)
         other._store.directory = Directory(self.path)
         other._store.directory.lend()
         other._store.directory.make()
-        other.dirs, other.elts, other._tokens = deque(self.dirs), deque(self.elts), {}
+        other.dirs, other.elts, other._tokens = deque(self.dirs), deque(self.elts), dict(self._tokens)
         return other
 
     def count(self) -> int:
@@ -147,7 +147,7 @@ class QueueBase:
     def _check_lock(self, name: Any, doing: str) -> str:
         """Return the token of the lock that is there; an error if there is none, or not the one that we took.
 
-        A lock that this object did not take is accepted: in dirq, one program may lock for another. A lock that we
+        A lock that this object did not take can be ended: in dirq, one program may lock for another. A lock that we
         lost stays remembered, so that nothing after that is done to its next holder's.
         """
         token = self._tokens.get(self._checked(name))
@@ -172,7 +172,7 @@ class QueueBase:
 
 def not_locked(name: str, doing: str) -> NotLockedError:
     """Return the error for an element that is not locked, or whose lock another process has taken."""
-    return NotLockedError(f"cannot {doing} {name}: not locked, or not by us any more")
+    return NotLockedError(f"cannot {doing} {name}: not locked by this object, or not any more")
 
 
 def refused(name: str, *, there: bool) -> OSError:

@@ -65,7 +65,12 @@ class QueueSimple(QueueBase):
         return self._store.add_path(path)
 
     def get(self, name: str) -> bytes:
-        """Return the data of a locked element; QueueLockError if it is not locked, or not by us any more."""
+        """Return the data of an element that this object locked; QueueLockError if it did not, or lost the lock.
+
+        An element that was locked elsewhere and handed over is read at `get_path(name)`.
+        """
+        if self._checked(name) not in self._tokens:
+            raise not_locked(name, "get")
         self._check_lock(name, "get")
         try:
             return fs.read_file(name + LOCK, self._store.directory.fd, SHORT)

@@ -85,7 +85,7 @@ class Queue(QueueBase):
 
     def lock(self, ename: str, permissive: bool = True) -> bool:
         """Lock an element; False, or with permissive=False an OSError, if it is locked already or gone."""
-        token = self._store.take(self._checked(ename))
+        token = self._store.lock(self._checked(ename))
         if token is not None:
             self._locked(ename, token)
             return True

@@ -1,4 +1,4 @@
-"""Check a native queue against its protocol, name by name, and fix what can be fixed safely.
+"""Check a queue against its protocol, name by name or line by line, and fix what can be fixed safely.
 
 Layer: tools.  Touches: with `repair`, what the table in `codes` says, by exact name; without it, one probe file.
 Invariant: what cannot be parsed is reported and never touched; a message that waits or is held is never removed.
@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from dirqueue import settings as settings_
 from dirqueue import stored_settings
-from dirqueue.disk.directory import Directory
+from dirqueue.disk.beside import Beside
 from dirqueue.errors import DirQueueError, QueueNotFound, Unsupported, access_error
-from dirqueue.layouts import detect, signs
+from dirqueue.layouts import detect, locate, signs
 from dirqueue.layouts.native import Native
 from dirqueue.tools import conversion
+from dirqueue.tools.check import text
 from dirqueue.tools.check.codes import CODES, NOTE, PROBLEM, Code, Finding
 from dirqueue.tools.check.repair import repaired
 from dirqueue.tools.check.walk import Walker
@@ -34,11 +35,15 @@ def check(
         deep: Open every file, not only read its name.
         progress: Called once per name.
     """
-    directory = Directory(path, create=False)
+    directory = locate(path, create=False)
     try:
         directory.need()
     except QueueNotFound as error:
         raise conversion.explained(error) from None
+    if isinstance(directory, Beside):
+        if directory.fd < 0:
+            detect(directory)  # nothing beside it says that it is a queue
+        return text.check(directory, repair=repair, progress=progress or (lambda: None))
     signs.need_queue(path, "repaired" if repair else "checked")
     found: list[Finding] = []
     unfinished = conversion.interrupted(path)

@@ -1,4 +1,4 @@
-"""What can be wrong with a native queue: each invariant of the protocol has a code.
+"""What can be wrong with a native queue or a text queue: each invariant has a code.
 
 Layer: tools, pure values.
 """
@@ -58,7 +58,7 @@ an acknowledged message whose consumer died before its name was gone
 repair removes it
 
 Q10 empty-directory (note)
-a slice or batch that was used up
+a slice, batch or bucket that was used up
 repair removes it
 
 Q11 too-deep (problem)
@@ -112,6 +112,66 @@ check owner, group, mode and mount
 Q24 half-converted (problem)
 a conversion to another layout was interrupted: some of the messages are in another directory
 run dirqueue convert again: it continues
+
+Q25 misplaced (problem)
+a message or batch in a room or bucket where consumers need not look for it, or look too late
+repair moves it to its place
+
+Q26 abandoned (note)
+a transaction whose process died before it was committed: what it held comes back, what it was to put is not there
+repair undoes it, as the next get would
+
+Q27 half-applied (note)
+a transaction that is decided, and whose process died before it brought this name to its end
+repair does so, as the next get would
+
+Q28 outside-its-space (problem)
+a name of a transaction, and no .space/ beside the queue that tells what was decided: never delivered
+move the queue back into its space
+
+T01 foreign-line (note)
+a line that begins with a character that the format does not have: everybody passes over it
+never touched; a person can correct it
+
+T02 carriage-return (note)
+lines that end as in other systems: read by all, but no body can hold the character
+nothing to do: it is delivered
+
+T03 byte-order-mark (problem)
+textqueue 1.1 passes over the first message because of it
+remove the first three bytes with an editor
+
+T04 not-utf-8 (problem)
+a message with bytes that are not text: textqueue 1.1 passes over what lies near it
+correct it, or cancel it and put it again: dirqueue writes such bodies as base64
+
+T05 nul (problem)
+a hole of NUL bytes, as a program leaves that wrote to a file that was cut
+remove them with an editor
+
+T06 no-line-end (note)
+the last line does not end: a program that appends may add to it
+the next put ends it
+
+T07 behind (note)
+the file is older than its journal: somebody saved an old copy, or a process was killed
+the next get or put merges them
+
+T08 no-stamp (note)
+nothing in the file says what it has seen of its journal
+the next get or put adds it
+
+T09 two-stamps (note)
+the file was put together from copies: what is in it counts
+remove one of the two comments with their variables
+
+T10 journal (problem)
+the journal is damaged: leases and attempts behind that place are forgotten, messages are not
+the next get or put begins another
+
+T11 leftover-file (note)
+a file that was about to replace the queue, left by a process that died
+repair removes it
 """
 
 

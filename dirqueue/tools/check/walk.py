@@ -7,14 +7,17 @@ every finding is confirmed before it is reported.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 
 from dirqueue.disk import ballast, fs, identity
 from dirqueue.disk.clock import micros
-from dirqueue.layouts.native import Native, names, staged
+from dirqueue.layouts.native import Native, conditions, links, names, staged
+from dirqueue.layouts.native.conditions import OPEN, UNKNOWN, Condition
 from dirqueue.layouts.native.names import (
     ACKED,
+    BUCKET,
     CONTAINERS,
     DEAD,
     DELAYED,
@@ -23,20 +26,27 @@ from dirqueue.layouts.native.names import (
     ERROR,
     ERROR_NEW,
     FURNITURE,
+    HOUR,
+    LATER,
     LEASED,
+    LEASED_ROOM,
     NEW,
     READY,
+    ROOMS,
     SLICE,
     STAGING,
     TEMPORARY,
     Name,
 )
 from dirqueue.layouts.native.publish import SLICE_SECONDS
+from dirqueue.layouts.native.resolve import PATIENCE, Resolver
 from dirqueue.tools.check.codes import Finding
 
 #: An id or an end further ahead than this is a wrong clock, not a plan.
 FUTURE_SECONDS = 86400.0
 FAR_SECONDS = 366 * 86400.0
+#: Where messages end; also themselves queues that one can consume, with rooms of their own.
+ENDED = (f"{DEAD}/", f"{DONE}/")
 
 
 class Walker:
@@ -46,6 +56,7 @@ class Walker:
         self._settings = layout.settings
         self._directory = layout.directory
         self._fd = layout.directory.fd
+        self._resolver = Resolver(layout.directory, layout.settings)
         self._deep = deep
         self._progress = progress
         self._now = layout.directory.clock.now()
@@ -57,9 +68,6 @@ class Walker:
     def run(self) -> list[Finding]:
         """Return the findings that are confirmed."""
         found = [*self._furniture(), *self._folder("", 0)]
-        for ended in (DEAD, DONE):
-            if fs.exists(ended, self._fd):
-                found += self._inner(ended, 0)
         return [each for each in found if self._still(each)]
 
     def _still(self, finding: Finding) -> bool:
@@ -101,15 +109,25 @@ class Walker:
         ids: set[str] = set()
         bare = True
         inner: list[Name] = []
+        below: list[str] = []
         for entry in list(fs.listing(prefix or ".", self._fd)):
             self._progress()
             bare = False
+            if self._is_room(prefix, entry):
+                below.append(prefix + entry.name)
+                continue
             name = names.parse(entry.name)
             if name is None:
-                yield from self._stranger(prefix, entry.name)
+                condition = conditions.parse(entry.name)
+                if condition is not None and links.is_body(entry, prefix, self._fd):
+                    ids.add(condition.base.id)
+                    yield from self._conditional(prefix, condition)
+                else:
+                    yield from self._stranger(prefix, entry)
                 continue
             directory = name.kind in CONTAINERS or name.kind == STAGING
-            if not (entry.is_dir if directory else entry.is_file)(follow_symlinks=False):
+            folder = entry.is_dir(follow_symlinks=False)
+            if not (folder if directory else links.fits(entry, name, prefix, self._fd)):
                 yield Finding("Q03", prefix + name.text, _type(entry))
             elif directory:
                 inner.append(name)
@@ -123,15 +141,51 @@ class Walker:
         )
         for name in inner:
             yield from self._container(prefix, name, depth)
-        if bare and depth:
+        for path in below:
+            yield from self._inner(path, 0)
+        if bare:
             yield from self._empty(prefix[:-1])
 
-    def _stranger(self, prefix: str, name: str) -> Iterator[Finding]:
+    @staticmethod
+    def _is_room(prefix: str, entry: os.DirEntry[str]) -> bool:
+        """Return whether the entry is a room or a bucket."""
+        if not entry.is_dir(follow_symlinks=False):
+            return False
+        if prefix in ("", *ENDED) and entry.name in ROOMS:
+            return True
+        return (prefix in ENDED or prefix.endswith(f"{LATER}/")) and names.parse_bucket(
+            entry.name
+        ) is not None
+
+    def _stranger(self, prefix: str, entry: os.DirEntry[str]) -> Iterator[Finding]:
+        name = entry.name
         if not prefix and TEMPORARY.fullmatch(name):
             if self._old(name):
                 yield Finding("Q17", name)
-        elif prefix or name not in FURNITURE:
+        elif prefix not in ("", *ENDED) or name not in FURNITURE:
             yield Finding("Q02", prefix + name)
+        elif name in ROOMS:
+            yield Finding("Q03", prefix + name, _type(entry))
+
+    def _conditional(self, prefix: str, condition: Condition) -> Iterator[Finding]:
+        """Report a name of a transaction that its process did not bring to its end."""
+        path = prefix + condition.text
+        verdict = self._resolver.register.look(condition.txn)
+        if verdict == UNKNOWN:
+            yield Finding("Q28", path)
+        elif verdict == OPEN:
+            due = self._resolver.abandoned_at(prefix, condition)
+            if due is not None and due <= self._now:
+                yield Finding("Q26", path)
+        elif self._changed(path) + micros(PATIENCE) <= self._now:
+            yield Finding("Q27", path, verdict)
+
+    def _changed(self, path: str) -> int:
+        """Return when a name was last changed, in microseconds; now if it is gone."""
+        try:
+            return fs.stat(path, dir_fd=self._fd, follow_symlinks=False).st_ctime_ns // 1000
+        except FileNotFoundError:
+            return self._now
 
     def _container(self, prefix: str, name: Name, depth: int) -> Iterator[Finding]:
         path = prefix + name.text
@@ -141,11 +195,20 @@ class Walker:
         elif depth >= DEPTH:
             yield Finding("Q11", path)
         else:
+            if prefix in (f"{LEASED_ROOM}/", f"{LATER}/"):
+                yield Finding("Q25", path)
             yield from self._inner(path, depth + 1)
 
     def _empty(self, path: str) -> Iterator[Finding]:
-        id, _, kind = path.rpartition("/")[2].partition(".")
-        if kind != SLICE or self._now > names.micros_of(id) + micros(2 * SLICE_SECONDS):
+        """Report an empty directory, unless somebody may be about to move something into it; rooms stay."""
+        name = names.parse_directory(path.rpartition("/")[2])
+        if name is None:
+            return
+        if name.kind == SLICE:
+            used_up = names.micros_of(name.id) + micros(2 * SLICE_SECONDS)
+        else:
+            used_up = name.until + HOUR if name.kind == BUCKET else 0
+        if self._now > used_up:
             yield Finding("Q10", path)
 
     # --- files ---------------------------------------------------------------------------------------------
@@ -181,8 +244,10 @@ class Walker:
         if names.micros_of(name.id) > self._now + micros(FUTURE_SECONDS):
             yield Finding("Q12", path)
         yield from self._order(prefix, name)
-        if not prefix.startswith((DEAD + "/", DONE + "/")):
+        if not prefix.startswith(ENDED):
             yield from self._life(path, name)
+            if self._is_misplaced(prefix, name):
+                yield Finding("Q25", path)
         if self._deep:
             yield from self._body(path)
 
@@ -190,9 +255,17 @@ class Walker:
         priority = names.priority_of(name.id)
         if (priority is not None) != self._settings.priorities:
             yield Finding("Q14", prefix + name.text)
-        above = prefix[:-1].rpartition("/")[2].partition(".")[0]
-        if above.isdigit() and names.priority_of(above) != priority:
+        above = names.parse(prefix[:-1].rpartition("/")[2])
+        if above is not None and above.kind in CONTAINERS and names.priority_of(above.id) != priority:
             yield Finding("Q15", prefix + name.text)
+
+    @staticmethod
+    def _is_misplaced(prefix: str, name: Name) -> bool:
+        """Return whether consumers do not look for such a message there, or only after its time."""
+        bucket = names.parse_bucket(prefix[:-1].rpartition("/")[2])
+        if bucket is not None:
+            return name.kind == READY or name.until < bucket.until
+        return prefix == f"{LATER}/" or (prefix == f"{LEASED_ROOM}/" and name.kind == READY)
 
     def _life(self, path: str, name: Name) -> Iterator[Finding]:
         if name.until > self._now + micros(FAR_SECONDS):
@@ -209,6 +282,8 @@ class Walker:
         except FileNotFoundError:
             return
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                return  # a link of ours: the walk has read it
             yield Finding("Q21", path, os.strerror(error.errno or 0))
             return
         try:
@@ -245,6 +320,6 @@ def _type(entry: os.DirEntry[str]) -> str:
 def _progress_of(path: str) -> tuple[int, int]:
     """Return a sort key: a dead name is behind a live one (a redrive died), ready behind delayed behind leased."""
     name = names.parse(path.rpartition("/")[2])
-    if name is None or path.startswith((DEAD + "/", DONE + "/")):
+    if name is None or path.startswith(ENDED):
         return 0, 0
     return {READY: 1, DELAYED: 2, LEASED: 3}.get(name.kind, 0), name.until

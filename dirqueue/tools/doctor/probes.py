@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN
 from typing import Any, NamedTuple
 
 from dirqueue.disk import fs, mount
 from dirqueue.disk.clock import Clock
 from dirqueue.disk.mount import Mount
 from dirqueue.errors import QueueError
+from dirqueue.layouts.native import links
 from dirqueue.tools.doctor.racer import STEP_SECONDS
 
 PASS, WARN, FAIL = "pass", "warn", "fail"
@@ -154,6 +156,17 @@ def _probe_rename(scratch: Scratch) -> str:
     return scratch.exactly_once("rename", scratch.file)
 
 
+def _probe_rooms(scratch: Scratch) -> str:
+    """Claims go to another directory; and an emptied bucket is removed without what just came into it."""
+    fs.mkdir("room", fs.DIR_MODE, dir_fd=scratch.fd)
+    scratch.file("bucket.new", b"body")
+    fs.mkdir("bucket", fs.DIR_MODE, dir_fd=scratch.fd)
+    fs.rename("bucket.new", "bucket/message", src_dir_fd=scratch.fd, dst_dir_fd=scratch.fd)
+    if fs.remove_directory("bucket", scratch.fd) or fs.read_file("bucket/message", scratch.fd) != b"body":
+        raise _Failed("a directory was removed with what is in it")
+    return scratch.exactly_once("claim", scratch.file)
+
+
 def _probe_ack(scratch: Scratch) -> str:
     """An ack: of two processes that unlink one name, one wins."""
     return scratch.exactly_once("unlink", scratch.file)
@@ -203,6 +216,31 @@ def _probe_link_race(scratch: Scratch) -> str:
     return scratch.exactly_once("link", scratch.file)
 
 
+def _probe_symlinks(scratch: Scratch) -> str:
+    """Short messages can be symbolic links: made in one call, read, claimed by rename, linked like a file."""
+    body = b":" + b"x" * links.LIMIT
+    try:
+        fs.symlink(body, "symlink", dir_fd=scratch.fd)
+    except OSError as error:
+        raise _Drawback(f"messages are files even with links=True: {os.strerror(error.errno or 0)}") from None
+    try:
+        fs.symlink(b":other", "symlink", dir_fd=scratch.fd)
+    except FileExistsError:
+        pass
+    else:
+        raise _Failed("symlink does not refuse a name that exists")
+    fs.rename("symlink", "claimed", src_dir_fd=scratch.fd, dst_dir_fd=scratch.fd)
+    if fs.readlink(b"claimed", dir_fd=scratch.fd) != body:
+        raise _Failed("a renamed symbolic link has another target")
+    try:
+        fs.link("claimed", "second", src_dir_fd=scratch.fd, dst_dir_fd=scratch.fd, follow_symlinks=False)
+        linked = fs.readlink(b"second", dir_fd=scratch.fd) == body
+    except OSError:
+        linked = False
+    hard = "" if linked else "; they cannot be hard-linked, which only publishing without renameat2 needs"
+    return f"symbolic links hold {links.LIMIT:,} bytes{hard}"
+
+
 def _probe_list(scratch: Scratch) -> str:
     """What was made shows, what was removed does not, in the other process's view too."""
     scratch.file("shown")
@@ -214,6 +252,27 @@ def _probe_list(scratch: Scratch) -> str:
     if any(entry.name == "shown" for entry in fs.listing(".", scratch.fd)):
         raise _Failed("a removed name still shows in a listing")
     return "listings show what is there"
+
+
+def _probe_lock(scratch: Scratch) -> str:
+    name = scratch.file("lock")
+    one, two = (fs.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=scratch.fd) for _ in range(2))
+    try:
+        fs.flock(one, LOCK_EX | LOCK_NB)
+        try:
+            fs.flock(two, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            raise _Failed(
+                "flock() locks nothing: two descriptors have one lock; no queue in one file is safe here"
+            )
+        fs.flock(one, LOCK_UN)
+        fs.flock(two, LOCK_EX | LOCK_NB)
+    finally:
+        fs.close(one)
+        fs.close(two)
+    return "flock() keeps others out"
 
 
 def _probe_sync(scratch: Scratch) -> str:
@@ -250,7 +309,10 @@ def _probe_notify(scratch: Scratch) -> str:
         from inotify_simple import INotify, flags
     except ImportError:
         raise _Drawback("consumers poll: pip install 'dirqueue[watch]' makes them wake at once") from None
-    watch = INotify()
+    try:
+        watch = INotify()
+    except AttributeError:
+        raise _Drawback("consumers poll: only Linux has inotify") from None
     try:
         watch.add_watch(scratch.path, flags.CREATE | flags.MOVED_TO)
         scratch.file("noticed")
@@ -284,6 +346,8 @@ def _probe_space(scratch: Scratch) -> str:
 
 
 PROBES = (
-    _probe_create, _probe_names, _probe_rename, _probe_ack, _probe_replace, _probe_directory, _probe_mkdir_race,
-    _probe_links, _probe_link_race, _probe_list, _probe_sync, _probe_clock, _probe_notify, _probe_space,
+    _probe_create, _probe_names, _probe_rename, _probe_rooms, _probe_ack, _probe_replace, _probe_directory,
+    _probe_mkdir_race, _probe_links, _probe_link_race, _probe_symlinks, _probe_list, _probe_lock, _probe_sync,
+    _probe_clock,
+    _probe_notify, _probe_space,
 )  # fmt: skip

@@ -41,6 +41,8 @@ def _one(verb: str, name: str, racer: str, fd: int) -> None:
             fs.mkdir(name, fs.DIR_MODE, dir_fd=fd)
         case "rename":
             fs.rename(name, f"{name}.{racer}", src_dir_fd=fd, dst_dir_fd=fd)
+        case "claim":
+            fs.rename(name, f"room/{name}.{racer}", src_dir_fd=fd, dst_dir_fd=fd)
         case "unlink":
             fs.unlink(name, dir_fd=fd)
         case "link":

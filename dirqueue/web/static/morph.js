@@ -2,7 +2,7 @@
 // Make a part of the page look like freshly made nodes by changing only what differs: what has the focus, is selected or
 // is scrolled stays so. Children with a data-key are the same thing as the one with that key; others match by position.
 
-const HANDLERS = ["onclick", "onchange"];
+const HANDLERS = ["onclick", "onchange", "oninput"];
 
 function morphChildren(parent, nodes) {
   const keys = new Set(nodes.map((node) => node.dataset?.key));
@@ -38,7 +38,8 @@ function morph(old, node) {
     if (old.data !== node.data) old.data = node.data;
     return;
   }
-  for (const { name } of [...old.attributes]) if (!node.hasAttribute(name)) old.removeAttribute(name);
+  // Whether details are open is the reader's choice, not the server's.
+  for (const { name } of [...old.attributes]) if (!node.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of node.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const name of HANDLERS) old[name] = node[name];
   morphChildren(old, [...node.childNodes]);
