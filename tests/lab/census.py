@@ -7,12 +7,17 @@ import os
 import re
 
 ID = r"[1-9][0-9]{24,33}"
-MESSAGE = re.compile(rf"{ID}(\.[0-9]{{16}}\.[0-9]+(\.[A-Za-z0-9_-]+)?)?")
+UNCLAIMED = re.compile(rf"{ID}(\.(?P<until>[0-9]{{16}})\.[0-9]+)?")
+#: What leased/ holds; without a token it was given back while the disk had no space for a bucket.
+HELD = re.compile(rf"{ID}\.[0-9]{{16}}\.[0-9]+(\.[A-Za-z0-9_-]+)?")
 DIRECTORY = re.compile(rf"{ID}\.(batch|slice|part)")
 UNFINISHED = re.compile(rf"{ID}\.(new|batch\.new)|{ID}\.[0-9]{{16}}\.[0-9]+\.[A-Za-z0-9_-]+\.ack")
 NOTE = re.compile(rf"{ID}\.error(\.new)?")
 RECORD = re.compile(r"0|[1-9][0-9]{0,18}")
-FURNITURE = frozenset((".ballast", "queue.json", ".purge.lock", ".spark", "dead", "done"))
+BUCKET = re.compile(r"[1-9][0-9]{15}")
+#: The rooms, and how long a bucket in them is, in microseconds; 0: no buckets.
+ROOMS = {"leased": 0, "later": 60_000_000, "dead": 3_600_000_000, "done": 3_600_000_000}
+FURNITURE = frozenset((".ballast", "queue.json", ".purge.lock", ".spark", "paused", "attributes", *ROOMS))
 
 VSQS = re.compile(r"[1-9][0-9]{15}(\.[1-9][0-9]{15})?|[1-9][0-9]{12}(\.[1-9][0-9]{12})?")
 DIRQ_DIRECTORY, ELEMENT = re.compile(r"[0-9a-f]{8}"), re.compile(r"[0-9a-f]{14}")
@@ -26,10 +31,10 @@ class Census:
         getattr(self, "_" + layout.replace("-", "_"))(path)
 
     def _native(self, path):
-        self._read(path, self.waiting, top=True)
-        for name, into in (("dead", self.dead), ("done", self.done)):
-            if os.path.isdir(os.path.join(path, name)):
-                self._read(os.path.join(path, name), into)
+        self._read(path, self.waiting, UNCLAIMED, top=True)
+        for room, length in ROOMS.items():
+            if os.path.isdir(os.path.join(path, room)):
+                self._room(os.path.join(path, room), room, length)
         for root, _, names in os.walk(os.path.join(path, ".spark")):
             for name in names:
                 if UNFINISHED.fullmatch(name):
@@ -37,12 +42,27 @@ class Census:
                 elif not RECORD.fullmatch(name):
                     self.foreign.append(os.path.join(root, name))
 
-    def _read(self, path, into, *, top=False):
+    def _room(self, path, room, length):
+        into = {"dead": self.dead, "done": self.done}.get(room, self.waiting)
+        if not length:
+            self._read(path, into, HELD)
+            return
         for entry in _entries(path):
-            if MESSAGE.fullmatch(entry.name) and entry.is_file():
+            if not BUCKET.fullmatch(entry.name) or int(entry.name) % length or not entry.is_dir():
+                self.foreign.append(f"{room}/{entry.name}")
+            else:
+                self._read(
+                    entry.path, into, UNCLAIMED, times=range(int(entry.name), int(entry.name) + length)
+                )
+
+    def _read(self, path, into, messages, *, top=False, times=None):
+        """Read one directory: what it may hold of messages, and the times that their names may say in a bucket."""
+        for entry in _entries(path):
+            found = messages.fullmatch(entry.name)
+            if found and _is_message(entry) and (times is None or int(found["until"] or 0) in times):
                 into.append(_body(entry.path))
             elif DIRECTORY.fullmatch(entry.name) and entry.is_dir():
-                self._read(entry.path, into)
+                self._read(entry.path, into, messages, times=times)
             elif UNFINISHED.fullmatch(entry.name) or (top and entry.name.startswith((".clock-", ".create-"))):
                 self.unfinished.append(entry.name)
             elif NOTE.fullmatch(entry.name):
@@ -104,9 +124,23 @@ def _entries(path):
     return sorted(os.scandir(path), key=lambda entry: entry.name)
 
 
+def _is_message(entry):
+    """Return whether an entry is a file, or a link whose target begins with a colon; nothing is followed."""
+    return entry.is_file(follow_symlinks=False) or (
+        entry.is_symlink() and os.readlink(entry.path).startswith(":")
+    )
+
+
 def _body(path):
+    if os.path.islink(path):
+        return os.readlink(os.fsencode(path))[1:]
     with open(path, "rb") as file:
         return file.read()
+
+
+def bodies(path):
+    """Return the contents of all files, and of all links, below a directory."""
+    return {_body(os.path.join(root, name)) for root, _, names in os.walk(path) for name in names}
 
 
 def _rename(old, new):
@@ -114,7 +148,7 @@ def _rename(old, new):
     try:
         os.rename(old, new)
     except FileNotFoundError:
-        if not os.path.exists(new):
+        if not os.path.lexists(new):
             raise
 
 

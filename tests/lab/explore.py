@@ -19,6 +19,7 @@ from dirqueue.disk import fs as seam_fs
 from dirqueue.disk import identity
 from dirqueue.layouts.dirq import names as dirq_names
 from dirqueue.layouts.native import publish
+from dirqueue.layouts.text import turn
 from lab import seam
 from lab.account import Books
 from lab.rewind import Moment, picture
@@ -57,6 +58,7 @@ class Plan:
     programs: tuple
     before: str = "p"
     ticks: int = 0
+    tick: float = TICK
     lossy: int = 0
     kills: int = 0
     layout: str = "native"
@@ -64,6 +66,8 @@ class Plan:
     noreplace: bool = True
     links: bool = True
     sliced: bool = False
+    #: Whether leased/ is there from the beginning, as in every queue that the library made.
+    rooms: bool = True
     #: Kinds of violations that the layout of this plan cannot exclude.
     forgiven: tuple = ()
     settings: tuple = ()
@@ -283,10 +287,15 @@ class World:
 
     def __enter__(self):
         saved, last, dice, deep = identity.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP
+        patience, turn.PATIENCE = (
+            turn.PATIENCE,
+            LONG,
+        )  # a client that is stopped while it has the lock goes on some time
 
         @self._context.callback
         def restore():
             identity.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP = saved, last, dice, deep
+            turn.PATIENCE = patience
 
         self._context.enter_context(seam.replaced("dirqueue", seam_fs.CALLS, fs=self.fs, clock=self.clock))
         random.random = lambda: 0.5
@@ -329,7 +338,10 @@ class World:
             "max_attempts": 3 if plan.layout == "native" else 0,
             **dict(plan.settings),
         }
-        self.fs.mkdir("/sim/q")
+        if plan.layout != "text":
+            self.fs.mkdir("/sim/q")
+        if plan.layout == "native" and plan.rooms:
+            self.fs.mkdir("/sim/q/leased")
         self._person("z", settings).run(plan.before)
         for place in range(len(plan.programs)):
             self._person(chr(ord("a") + place), settings)
@@ -352,7 +364,7 @@ class World:
         scheduler = self.scheduler = self.fs.scheduler = Scheduler(
             chooser, self._switch, self._state, self._memories
         )
-        events = {"~tick": Event(lambda: self.clock.tick(TICK), times=plan.ticks)} if plan.ticks else {}
+        events = {"~tick": Event(lambda: self.clock.tick(plan.tick), times=plan.ticks)} if plan.ticks else {}
         clients = [name for name in self._people if name != "z"]
         for name in clients[: plan.kills]:
             events[f"~~kill {name}"] = Event(lambda name=name: scheduler.kill(name), kill_of(name))
@@ -422,6 +434,8 @@ class World:
         return left, dead, extra
 
     def _tree(self):
+        if self.plan.layout == "text":
+            return {}  # finished messages stay, and so does what lies beside the file
         tree = self.fs.tree()
         return tree if self.plan.layout == "native" else _files(tree)  # dirq keeps its newest directory
 
@@ -437,9 +451,12 @@ def warm(queue):
 
 def leftovers(tree, dead):
     """Return the names that must not exist in a queue whose messages are all gone or dead."""
-    furniture = {"q/", "q/dead/", "q/done/", "q/.ballast", "q/queue.json", "q/.purge.lock"}
-    extra = [path for path in tree if path not in furniture and not path.startswith(("q/dead/", "q/done/"))]
-    buried = [path for path in tree if path.startswith("q/dead/") and path != "q/dead/"]
+    rooms = {"q/leased/", "q/later/", "q/dead/", "q/done/"}
+    furniture = {"q/", *rooms, "q/.ballast", "q/queue.json", "q/.purge.lock"}
+    # A look at the clock that was killed; the tokens of a simulated process are too short for purge to know them.
+    usual = ("q/dead/", "q/done/", "q/.clock-")
+    extra = [path for path in tree if path not in furniture and not path.startswith(usual)]
+    buried = [path for path in tree if path.startswith("q/dead/") and not path.endswith("/")]
     if len(buried) > 2 * dead:
         extra += buried
     return sorted(extra)

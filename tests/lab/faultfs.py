@@ -2,11 +2,11 @@
 
     with faultfs.mounted(source, point, lost=0.1, nolink=True, cache=1.0): ...
 
-`lost`: the fraction of renames, links, unlinks, mkdirs and creations whose reply is lost; the call is repeated, and the
-caller gets the second answer ("no such file", "file exists"). `nolink`: hard links are refused. `cache`: the seconds
-for which the kernel caches attributes and names; `negative`: it caches missing names too. `skew`: the seconds that the
-clock of the server is ahead. `refuse`: errno by call name. `slow`: the seconds that each call takes. Two mounts of one
-source are two hosts. `renameat2` with flags is refused, as by most FUSE filesystems.
+`lost`: the fraction of renames, links of both kinds, unlinks, mkdirs and creations whose reply is lost; the call is
+repeated, and the caller gets the second answer ("no such file", "file exists"). `nolink`: hard links are refused.
+`cache`: the seconds for which the kernel caches attributes and names; `negative`: it caches missing names too. `skew`:
+the seconds that the clock of the server is ahead. `refuse`: errno by call name. `slow`: the seconds that each call
+takes. Two mounts of one source are two hosts. `renameat2` with flags is refused, as by most FUSE filesystems.
 
 The daemon is a separate process. If it dies, every call on its mount hangs or fails: `mounted` always unmounts, lazily
 if necessary, and every wait is bounded.
@@ -29,7 +29,7 @@ from pathlib import Path
 #: Seconds for a mount to appear; the machine may be busy.
 PATIENCE = 60.0
 #: Calls whose lost reply makes a difference.
-LOSABLE = ("rename", "link", "unlink", "mkdir", "rmdir", "create")
+LOSABLE = ("rename", "link", "symlink", "unlink", "mkdir", "rmdir", "create")
 
 
 def _operations(options):
@@ -141,10 +141,12 @@ def _operations(options):
             os.link(self._real(source), self._real(target), follow_symlinks=False)
             return 0
 
+        @faulty
         def symlink(self, target, source):
             os.symlink(source, self._real(target))
             return 0
 
+        @faulty
         def readlink(self, path):
             return os.readlink(self._real(path))
 

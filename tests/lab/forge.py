@@ -23,7 +23,7 @@ from pathlib import Path
 #: Calls by which a process changes or reads a directory tree; the n-th of each is a point.
 CALLS = tuple(
     "openat write fsync close renameat renameat2 rename linkat unlinkat mkdirat newfstatat fstat getdents64 read "
-    "utimensat fallocate syncfs ftruncate lseek flock".split()
+    "utimensat fallocate syncfs ftruncate lseek flock symlinkat readlinkat".split()
 )
 ERRORS = ("ENOSPC", "EIO", "EDQUOT", "EMFILE", "EACCES", "ESTALE", "EINTR", "ENOMEM", "EROFS", "EPERM")
 #: Seconds after which a child counts as hung.
@@ -124,7 +124,11 @@ class Forge:
         """Detach strace."""
         if self._tracer is not None:
             self._tracer.send_signal(signal.SIGINT)
-            self._tracer.communicate(timeout=PATIENCE)
+            try:
+                self._tracer.communicate(timeout=PATIENCE / 4)
+            except subprocess.TimeoutExpired:
+                self._tracer.kill()  # those that it traces go on
+                self._tracer.communicate(timeout=PATIENCE)
             self._tracer = None
 
     # --- jobs --------------------------------------------------------------------------------------------

@@ -51,6 +51,73 @@ def plant(path, outside):
     return planted
 
 
+def plant_links(path, outside):
+    """Fill the rooms, a slice and a batch with links that are named like messages and are none; return their paths.
+
+    They lead outside, to themselves, to each other, into the queue, nowhere, or to a directory; targets contain colons.
+    """
+    targets = [outside, "/nonexistent", "..", ".", "leased", ID, " :x", "x:", "/:", os.path.dirname(outside)]
+    rooms = {
+        "": (
+            ID,
+            f"{ID}.{UNTIL}.1",
+            f"{ID}.{UNTIL}.1.token",
+            f"{ID}.new",
+            f"{ID}.error",
+            f"{ID}.{UNTIL}.1.token.ack",
+        ),
+        "leased": (f"{ID}.{UNTIL}.1.token", f"{ID}.{UNTIL}.1"),
+        f"later/{UNTIL[:-8]}00000000": (f"{ID}.{UNTIL}.0", f"{ID}.{UNTIL}.2"),
+        f"dead/{UNTIL}": (f"{ID}.{UNTIL}.1",),
+        f"done/{UNTIL}": (f"{ID}.{UNTIL}.1",),
+        f"{ID}.slice": (ID,),
+        f"{ID}.batch": (ID, f"{ID}.{UNTIL}.0"),
+        f"{ID}.batch/{ID}.part": (ID,),
+    }
+    planted = []
+    for room, names_there in rooms.items():
+        os.makedirs(os.path.join(path, room), exist_ok=True)
+        for name in names_there:
+            for target in targets:
+                other = name.replace(ID, str(int(ID) + len(planted)))
+                planted.append(os.path.join(path, room, other))
+                os.symlink(target, planted[-1])
+    return planted
+
+
+class Watch:
+    """Replaces the calls of `fs` that could follow a link, and notes when one reaches a file or directory outside."""
+
+    def __init__(self, fs, *outside):
+        self._fs = fs
+        self._outside = {(os.stat(each).st_dev, os.stat(each).st_ino) for each in outside}
+        self._real = {name: getattr(fs, name) for name in ("open", "stat")}
+        self.reached = []
+
+    def __enter__(self):
+        real = self._real
+
+        def opened(path, *arguments, **named):
+            fd = real["open"](path, *arguments, **named)
+            self._note("open", path, os.fstat(fd))
+            return fd
+
+        def looked(path, *arguments, **named):
+            facts = real["stat"](path, *arguments, **named)
+            self._note("stat", path, facts)
+            return facts
+
+        self._fs.open, self._fs.stat = opened, looked
+        return self
+
+    def __exit__(self, *_):
+        self._fs.open, self._fs.stat = self._real["open"], self._real["stat"]
+
+    def _note(self, call, path, facts):
+        if (facts.st_dev, facts.st_ino) in self._outside:
+            self.reached.append((call, path))
+
+
 def _fifo(path, outside):
     os.mkfifo(path)
 

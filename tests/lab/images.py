@@ -128,6 +128,7 @@ class Album:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._limit = limit
+        self._taking = False
         self.taken = []
 
     @property
@@ -135,10 +136,13 @@ class Album:
         return len(self.taken) >= self._limit
 
     def take(self, **known):
-        if not self.full:
-            target = self._folder / f"{len(self.taken)}.img"
-            copy(self._image, target)
-            self.taken.append((target, known))
+        if self.full or self._taking:  # called again by a finalizer that closes a file meanwhile
+            return
+        self._taking = True
+        target = self._folder / f"{len(self.taken)}.img"
+        copy(self._image, target)
+        self.taken.append((target, known))
+        self._taking = False
 
     def look(self, kind, point, judge):
         """Mount each copy and judge it with `judge(path, **known)`; return all violations and remove the copies."""

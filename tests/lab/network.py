@@ -11,7 +11,7 @@ from lab import faultfs
 SETTINGS = {"sync": False, "lease": 600.0}
 
 
-def flow(one, other, count):
+def flow(one, other, count, **settings):
     """Put on one host, get and ack on the other, half each way; return (bodies acked, false losses)."""
     acked, lost = [], []
 
@@ -32,13 +32,14 @@ def flow(one, other, count):
 
     done = threading.Event()
     producers = [
-        threading.Thread(target=produce, args=(dirqueue.Queue(path, **SETTINGS), name))
+        threading.Thread(target=produce, args=(dirqueue.Queue(path, **SETTINGS, **settings), name))
         for path, name in ((one, b"a"), (other, b"b"))
     ]
     for thread in producers:
         thread.start()
     consumers = [
-        threading.Thread(target=consume, args=(dirqueue.Queue(path, **SETTINGS),)) for path in (one, other)
+        threading.Thread(target=consume, args=(dirqueue.Queue(path, **SETTINGS, **settings),))
+        for path in (one, other)
     ]
     for thread in consumers:
         thread.start()
@@ -47,7 +48,7 @@ def flow(one, other, count):
     done.set()
     for thread in consumers:
         thread.join()
-    consume(dirqueue.Queue(one, **SETTINGS))
+    consume(dirqueue.Queue(one, **SETTINGS, **settings))
     return acked, lost
 
 
@@ -57,11 +58,13 @@ def judge(server, count, acked, lost):
     wrong += [f"{acked.count(body)} times: {body!r}" for body in set(acked) if acked.count(body) > 1]
     if len(set(acked)) != count // 2 * 2:
         wrong.append(f"{count // 2 * 2 - len(set(acked))} lost of {count}")
-    left = [name for name in os.listdir(server) if not name.endswith((".new", ".slice"))]
-    return wrong + [f"left: {name}" for name in left if not name.startswith(".clock-")]
+    for folder, _, files in os.walk(server):
+        left = [name for name in files if not name.endswith(".new") and not name.startswith(".clock-")]
+        wrong += [f"left: {os.path.relpath(os.path.join(folder, name), server)}" for name in left]
+    return wrong
 
 
-def lose(place, count, *, seed=0, **faults):
+def lose(place, count, *, seed=0, settings=None, **faults):
     """Pass `count` messages between two mounts with these faults; return (messages, replies lost, violations)."""
     place = Path(place)
     tallies = [place / f"replies{host}" for host in (1, 2)]
@@ -71,6 +74,6 @@ def lose(place, count, *, seed=0, **faults):
             place / "server", place / "two", seed=2 * seed + 1, counts=tallies[1], **faults
         ) as two,
     ):
-        acked, lost = flow(f"{one}/queue", f"{two}/queue", count)
+        acked, lost = flow(f"{one}/queue", f"{two}/queue", count, **(settings or {}))
     replies = sum(sum(json.loads(tally.read_text()).values()) for tally in tallies if tally.exists())
     return len(acked), replies, judge(place / "server/queue", count, acked, lost)

@@ -9,6 +9,8 @@ from lab import explore
 from lab.explore import Plan
 
 NFS = {"fstype": "nfs4"}
+#: A tick after which a bucket is over, and leases that outlast it.
+MINUTES = {"ticks": 1, "tick": 130.0, "settings": (("lease", 1000.0),)}
 #: Violations that the other layouts cannot exclude if replies are lost (docs/layouts.md); no put is ever lost.
 NO_FENCE = ("false loss", "blind", "twice", "back", "acked twice", "two holders")
 #: And on any filesystem: a lock of dirq may be missing for a moment while a client checks whether it is stale.
@@ -22,33 +24,48 @@ def other(layout, text, **more):
     return Plan.of(text, layout=layout, forgiven=forgiven, **more)
 
 
+#: Short bodies are symbolic links.
+LINKS = (("links", True),)
+
 #: Two clients of up to four operations, all schedules: name -> (plan, minimum of runs).
 COMPLETE = {
-    "two consumers": (Plan.of("gaga|gaga"), 2700),
-    "two consumers, one gets two": (Plan.of("gaga|ggaa"), 1900),
-    "both get two": (Plan.of("ggaa|ggaa", before="pp"), 6000),
-    "release": (Plan.of("gaga|glga"), 13500),
-    "release beside a consumer of two": (Plan.of("ggaa|glga"), 9800),
-    "renew": (Plan.of("gaga|gnga"), 3700),
-    "both renew": (Plan.of("gnga|gnga"), 4700),
-    "retry": (Plan.of("grga|ga"), 7400),
-    "retry with a reason": (Plan.of("gt|ga"), 2000),
-    "reject and redrive": (Plan.of("gjd|gjd"), 10000),
+    "two consumers": (Plan.of("gaga|gaga"), 9000),
+    "two consumers, one gets two": (Plan.of("gaga|ggaa"), 7000),
+    "both get two": (Plan.of("gga|gga", before="pp"), 12_000),
+    "release": (Plan.of("gl|ga"), 900),
+    "renew": (Plan.of("gaga|gnga"), 15_000),
+    "both renew": (Plan.of("gna|gna"), 3500),
+    "retry": (Plan.of("gr|ga", before="pgr"), 2800),
+    "retry with a reason": (Plan.of("gt|ga", before="pgr"), 12_000),
+    "reject and redrive": (Plan.of("gj|gjd"), 12_000),
     "two redrives": (Plan.of("d|dga", before="pgj"), 50),
     "a producer and a consumer": (Plan.of("pp|gaga"), 800),
-    "a producer that consumes": (Plan.of("gaga|Pga"), 5600),
+    "a producer that consumes": (Plan.of("ga|Pga"), 4500),
     "a batch": (Plan.of("P|gaga", before=""), 100),
-    "purge beside a consumer": (Plan.of("gaga|ugau"), 1800),
+    "purge beside a consumer": (Plan.of("ga|ugau"), 2500),
     "purge beside a producer": (Plan.of("uu|pp"), 250),
-    "a lease runs out": (Plan.of("ga|ga", ticks=1), 10500),
+    "a lease runs out": (Plan.of("g|g", ticks=1), 25_000),
     "a consumer dies": (Plan.of("ga|ga", kills=1), 900),
     "a producer dies": (Plan.of("p|gaga", kills=1), 300),
     "a lost reply": (Plan.of("ga|p", lossy=1, **NFS), 150),
-    "a lost reply of two consumers": (Plan.of("ga|ga", lossy=1, **NFS), 2700),
-    "published by link": (Plan.of("pp|gaga", before="", noreplace=False), 4000),
-    "published by rename": (Plan.of("pp|gaga", before="", noreplace=False, links=False), 1500),
+    "a lost reply of two consumers": (Plan.of("ga|ga", lossy=1, **NFS), 9000),
+    "published by link": (Plan.of("p|gaga", before="", noreplace=False), 600),
+    "published by rename": (Plan.of("pp|ga", before="", noreplace=False, links=False), 1400),
     "slices": (Plan.of("p|ga", before="p", sliced=True), 20),
-    "history": (Plan.of("ga|ga", settings=(("keep_done", True),)), 1300),
+    "history": (Plan.of("ga|ga", settings=(("keep_done", True),)), 6000),
+    "no rooms yet": (Plan.of("ga|ga", before="pp", rooms=False), 1300),
+    "a bucket goes under a purge": (Plan.of("y|u", before="", **MINUTES), 15_000),
+    "a delay is over": (Plan.of("g|g", before="y", ticks=1), 5500),
+    "short messages": (Plan.of("pp|gaga", settings=LINKS), 1900),
+    "short messages of two consumers": (Plan.of("ga|ga", settings=LINKS), 900),
+    "short messages, a producer dies": (Plan.of("p|ga", before="", kills=1, settings=LINKS), 650),
+    "short messages, a lost reply of a producer": (
+        Plan.of("p|ga", before="", lossy=1, settings=LINKS, **NFS),
+        800,
+    ),
+    "short messages, a lost reply": (Plan.of("ga|p", lossy=1, settings=LINKS, **NFS), 350),
+    "short messages in a batch": (Plan.of("P|ga", before="", settings=LINKS), 200),
+    "short messages in slices": (Plan.of("p|ga", before="p", sliced=True, settings=LINKS), 60),
     **{
         f"{layout} {text}": (other(layout, text), 20)
         for layout in OTHERS
@@ -58,27 +75,34 @@ COMPLETE = {
 
 #: Three and four clients at random: name -> (plan, number of schedules).
 MANY = {
-    "three consumers and time": (Plan.of("gna|ga|ga", ticks=2), 13_000),
-    "three consumers": (Plan.of("ga|ga|ga", before="pp"), 13_000),
-    "a producer and two consumers": (Plan.of("p|ga|gl"), 13_000),
-    "release, retry and ack": (Plan.of("gl|gr|ga", ticks=1), 13_000),
-    "everything": (Plan.of("pp|gtga|glga|u", ticks=1), 5000),
-    "the dead": (Plan.of("gjd|gjd|ga", before="pp", ticks=1), 5000),
-    "batches": (Plan.of("P|gaga|gt|u", before="P", ticks=1), 4000),
-    "lost replies": (Plan.of("pp|gnga|gl|u", lossy=3, ticks=1, **NFS), 5000),
-    "lost replies of consumers": (Plan.of("ga|gl|gna", before="pp", lossy=2, **NFS), 10_000),
+    "three consumers and time": (Plan.of("gna|ga|ga", ticks=2), 6500),
+    "three consumers": (Plan.of("ga|ga|ga", before="pp"), 6500),
+    "a producer and two consumers": (Plan.of("p|ga|gl"), 6500),
+    "release, retry and ack": (Plan.of("gl|gr|ga", ticks=1), 6500),
+    "everything": (Plan.of("pp|gtga|glga|u", ticks=1), 2500),
+    "the dead": (Plan.of("gjd|gjd|ga", before="pp", ticks=1), 2500),
+    "batches": (Plan.of("P|gaga|gt|u", before="P", ticks=1), 2000),
+    "lost replies": (Plan.of("pp|gnga|gl|u", lossy=3, ticks=1, **NFS), 2500),
+    "lost replies of consumers": (Plan.of("ga|gl|gna", before="pp", lossy=2, **NFS), 5000),
     "lost replies without links": (
         Plan.of("P|gtga|gjd", before="p", lossy=3, noreplace=False, **NFS),
-        5000,
+        2500,
     ),
-    "kills": (Plan.of("gna|gtga|p|u", before="pp", ticks=1, kills=2), 6000),
-    "kills of consumers": (Plan.of("ga|gl|ga", before="pp", ticks=1, kills=2), 13_000),
-    "kills and lost replies": (Plan.of("p|gna|ga", ticks=1, kills=1, lossy=1, **NFS), 10_000),
-    "history": (Plan.of("ga|gna|gt", before="pp", ticks=1, settings=(("keep_done", True),)), 6000),
-    "delays": (Plan.of("yga|ga|gt", before="y", ticks=1), 6000),
-    "slices": (Plan.of("pp|gaga|u", sliced=True, ticks=1), 8000),
-    "slices and kills": (Plan.of("p|glga|ga", sliced=True, ticks=1, kills=1), 8000),
-    "slices and lost replies": (Plan.of("pp|gna|gr|u", sliced=True, lossy=2, **NFS), 5000),
+    "kills": (Plan.of("gna|gtga|p|u", before="pp", ticks=1, kills=2), 3000),
+    "kills of consumers": (Plan.of("ga|gl|ga", before="pp", ticks=1, kills=2), 6500),
+    "kills and lost replies": (Plan.of("p|gna|ga", ticks=1, kills=1, lossy=1, **NFS), 5000),
+    "history": (Plan.of("ga|gna|gt", before="pp", ticks=1, settings=(("keep_done", True),)), 3000),
+    "delays": (Plan.of("yga|ga|gt", before="y", ticks=1), 3000),
+    "buckets come and go": (Plan.of("y|gr|ggaa|u", before="y", **{**MINUTES, "ticks": 2}), 3000),
+    "buckets and kills": (Plan.of("y|gt|gga", before="y", kills=2, **{**MINUTES, "ticks": 2}), 3000),
+    "buckets and lost replies": (Plan.of("y|gr|gga", before="y", lossy=2, **MINUTES, **NFS), 3000),
+    "no rooms yet": (Plan.of("ga|gl|gt", before="pp", rooms=False, kills=1, ticks=1), 3000),
+    "links": (Plan.of("pP|gtga|gl|u", ticks=1, settings=LINKS), 3000),
+    "links and kills": (Plan.of("py|gjd|ga", before="P", ticks=1, kills=2, settings=LINKS), 2000),
+    "links and lost replies": (Plan.of("pp|gna|gr|u", lossy=2, settings=LINKS, **NFS), 2000),
+    "slices": (Plan.of("pp|gaga|u", sliced=True, ticks=1), 4000),
+    "slices and kills": (Plan.of("p|glga|ga", sliced=True, ticks=1, kills=1), 4000),
+    "slices and lost replies": (Plan.of("pp|gna|gr|u", sliced=True, lossy=2, **NFS), 2500),
     **{
         f"{layout} {text} {' '.join(more) or 'undisturbed'}": (other(layout, text, **more), 3000)
         for layout in OTHERS
@@ -91,6 +115,19 @@ MANY = {
             ("pp|gna|gl|u", {"lossy": 2, **NFS}),
         )
     },
+}
+
+#: A queue in one file, whose clients wait for a lock: at random, because a search through all waits has no end.
+TEXT = {
+    "two consumers": (Plan.of("gaga|ggaa", layout="text", before="pp"), 3000),
+    "a producer and two consumers": (Plan.of("pp|ga|gl", layout="text"), 3000),
+    "a batch": (Plan.of("P|gaga|gl", layout="text", before=""), 3000),
+    "time": (Plan.of("gna|ga|ga", layout="text", ticks=2), 3000),
+    "kills of consumers": (Plan.of("ga|gl|ga", layout="text", before="pp", ticks=1, kills=2), 3000),
+    "kills of producers": (Plan.of("pp|P|gaga", layout="text", kills=2), 3000),
+    "the dead": (Plan.of("gjd|gjd|ga", layout="text", before="pp", ticks=1), 3000),
+    "retries and delays": (Plan.of("yga|gt|grga", layout="text", before="y", ticks=1), 3000),
+    "everything": (Plan.of("pp|gtga|glga|u", layout="text", ticks=1, kills=1), 3000),
 }
 
 #: The programs of the campaign: all pairs completely, groups of three and four at random.

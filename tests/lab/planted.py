@@ -15,12 +15,15 @@ from dirqueue.layouts.base import Purged
 from dirqueue.layouts.native import names, purge
 from dirqueue.layouts.native.claim import Claimer
 from dirqueue.layouts.native.cursor import Cursor
+from dirqueue.layouts.native.due import Due
 from dirqueue.layouts.native.publish import Publisher
 from dirqueue.layouts.native.settle import Settler
 from lab import explore
 from lab.explore import Plan
 
 NFS = {"fstype": "nfs4"}
+#: A tick after which a bucket is over, and leases that outlast it.
+MINUTES = {"ticks": 1, "tick": 130.0, "settings": (("lease", 1000.0),)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def _staging_must_be_new(_original):
 
 
 def _never_given_back(_original):
-    return lambda self, error, held, doing: False
+    return lambda self, error, held: False
 
 
 def _tombstones_at_once(original):
@@ -75,15 +78,19 @@ def _unfinished_at_once(original):
     return file
 
 
-def _keep_empty(_original):
-    return lambda self, path: Purged()
+def _with_its_contents(_original):
+    return lambda self, bucket: fs.remove_tree(bucket, self._directory.fd)
+
+
+def _no_room(_original):
+    return lambda self, src, place: False
 
 
 def _delete_by_id(_original):
     def ack(self, held):
-        for entry in list(fs.listing(".", self.directory.fd)):
+        for entry in list(fs.listing("leased", self.directory.fd)):
             if entry.name.startswith(held.id):
-                fs.discard(entry.name, self.directory.fd)
+                fs.discard(f"leased/{entry.name}", self.directory.fd)
 
     return ack
 
@@ -118,7 +125,7 @@ def _in_place(_original):
 
 
 def _reply_was_no(_original):
-    return lambda self, error, src, place: False
+    return lambda self, error, folder, src, place: False
 
 
 def _born_old(_original):
@@ -129,13 +136,13 @@ def _early(original):
     @functools.wraps(original)
     def init(self, directory, settings):
         original(self, directory, settings)
-        self._margin = -60_000_000
+        self._due._margin = -60_000_000
 
     return init
 
 
 def _one_name_for_all(_original):
-    return lambda self, held: self._end(held, "1700000000000000000000009", "release")
+    return lambda self, held: self._give_back(held, "1700000000000000000000009", "release", None)
 
 
 BUGS = {
@@ -146,7 +153,7 @@ BUGS = {
         _publish_by_link,
         Plan.of("ga|p", before="", lossy=1, **NFS),
         "back",
-        "0000001000000010011",
+        "0000000001000000010011",
     ),
     "a staging directory that exists already": Bug(
         Publisher,
@@ -162,7 +169,7 @@ BUGS = {
         _never_given_back,
         Plan.of("gl|ga", lossy=1, **NFS),
         "false loss",
-        "00000000001010000001",
+        "000000000000000000000000000001010000000000000001",
     ),
     "a tombstone that purge took too soon": Bug(
         purge._Purger,
@@ -170,25 +177,17 @@ BUGS = {
         _tombstones_at_once,
         Plan.of("ga|u", lossy=1, **NFS),
         "false loss",
-        "0000000000101",
-    ),
-    "a batch that only purge had emptied": Bug(
-        purge._Purger,
-        "_empty",
-        _keep_empty,
-        Plan.of("gtga|ga|gl", before="P", ticks=2),
-        "leftover",
-        "0002001230000020100031000000200000000000001",
+        "00000000000000101",
     ),
     "a lease that was over when it was handed out": Bug(
         Claimer, "_refreshed", _born_old, Plan.of("g|p", ticks=1), "born old", "000000010000001"
     ),
     # common mistakes of such queues
     "ack deletes whatever has the id": Bug(
-        Settler, "ack", _delete_by_id, Plan.of("ga|ga", ticks=1), "acked twice", "00000000000121"
+        Settler, "ack", _delete_by_id, Plan.of("ga|ga", ticks=1), "acked twice", "000000000000000000121"
     ),
     "a lost lease is acknowledged in silence": Bug(
-        Settler, "ack", _silent, Plan.of("ga|ga", ticks=1), "acked twice", "000000000121"
+        Settler, "ack", _silent, Plan.of("ga|ga", ticks=1), "acked twice", "000000000000000121"
     ),
     "after a renewal the old name is used": Bug(
         Settler, "renew", _old_name, Plan.of("gna|g"), "false loss", ""
@@ -200,9 +199,20 @@ BUGS = {
         purge._Purger, "file", _unfinished_at_once, Plan.of("p|u", before="", **NFS), "lost", "0000001"
     ),
     "a claim whose reply was lost is forgotten": Bug(
-        Claimer, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "000001"
+        Claimer, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "0000000001"
     ),
     "a lease is taken before it ends": Bug(Cursor, "__init__", _early, Plan.of("g|g"), "two holders", ""),
+    "a bucket is removed with what is in it": Bug(
+        Due,
+        "_remove",
+        _with_its_contents,
+        Plan.of("y|g", before="", **MINUTES),
+        "lost",
+        "0000000000000001210000000000000000000000000000010000001100000010001",
+    ),
+    "a claim makes no room for what it claims": Bug(
+        Claimer, "_made_room", _no_room, Plan.of("ga|p", rooms=False), "blind", ""
+    ),
     "a release goes to a name that others use": Bug(
         Settler, "release", _one_name_for_all, Plan.of("gl|gl", before="pp"), "lost", "0000000001"
     ),

@@ -16,6 +16,7 @@ CHANGING = (
     "rename",
     "rename_noreplace",
     "link",
+    "symlink",
     "unlink",
     "mkdir",
     "syncfs",
@@ -29,6 +30,8 @@ class Client:
     def __init__(self, album, path, **settings):
         self.album = album
         self.queue = dirqueue.Queue(path, **settings)
+        #: Bodies are long enough to be torn; links hold at most 1,000 bytes.
+        self.times = 90 if settings.get("links") else 300
         self.known, self.promised, self.acked, self.acking = set(), [], [], []
 
     def snap(self):
@@ -40,11 +43,11 @@ class Client:
         )
 
     def run(self):
-        """Put, get, ack and reject until the album is full."""
+        """Put, get, ack and, through all rooms, retry, release, renew, reject and redrive until the album is full."""
         number = 0
         while not self.album.full:
             number += 1
-            bodies = [f"{number}-{each}".encode() * 300 for each in range(4)]
+            bodies = [f"{number}-{each}".encode() * self.times for each in range(4)]
             self.known.update(bodies)
             self.queue.put(bodies[0])
             self.promised.append(bodies[0])
@@ -59,9 +62,28 @@ class Client:
                 self.acked.append(lease.message.body)
                 self.snap()
             if self.queue.layout.name == "native":
-                self.queue.get(timeout=0).reject("bad")
-                self.snap()
+                self.visit_the_rooms(number)
         self.queue.close()
+
+    def visit_the_rooms(self, number):
+        later = f"{number}-later".encode() * self.times
+        self.known.add(later)
+        self.queue.get(timeout=0).reject("bad")
+        self.snap()
+        self.queue.get(timeout=0).retry(0.0, "no luck")
+        self.queue.put(later, delay=60.0 * (number % 3))
+        self.promised.append(later)
+        self.snap()
+        if number % 2:
+            self.queue.redrive()
+            self.snap()
+        self.queue.get(timeout=0).release()
+        lease = self.queue.get(timeout=0)
+        lease.renew()
+        self.acking.append(lease.message.body)
+        lease.ack()
+        self.acked.append(lease.message.body)
+        self.snap()
 
 
 def photograph(kind, place, count, **settings):
@@ -103,7 +125,7 @@ def judge(path, *, layout="native", **known):
     return Census(queue, layout).complaints(**known)
 
 
-def photograph_unsynced(kind, place, count):
+def photograph_unsynced(kind, place, count, times=300, **settings):
     """Do the same with sync=False; return (images, losses, violations).
 
     The documented losses are allowed: puts since the last sync of the filesystem are missing, empty or short, and
@@ -112,11 +134,11 @@ def photograph_unsynced(kind, place, count):
     image, point = place / f"{kind}.img", place / "mount"
     images.make(kind, image)
     album = images.Album(image, place / "copies", count)
-    old = [f"old-{each}".encode() * 300 for each in range(12)]
-    new = [f"new-{each}".encode() * 300 for each in range(max(count, 4))]
+    old = [f"old-{each}".encode() * times for each in range(12)]
+    new = [f"new-{each}".encode() * times for each in range(max(count, 4))]
     with (
         images.mounted(kind, image, point) as path,
-        dirqueue.Queue(os.path.join(path, "queue"), sync=False) as queue,
+        dirqueue.Queue(os.path.join(path, "queue"), sync=False, **settings) as queue,
     ):
         for body in old[:8]:
             queue.put(body)

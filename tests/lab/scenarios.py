@@ -12,7 +12,7 @@ from pathlib import Path
 import dirqueue
 from dirqueue.tools.convert import convert
 from lab import stories
-from lab.census import Census, expire
+from lab.census import Census, bodies, expire
 from lab.stories import LARGE, STORIES, open_queue
 
 ALL_AT_ONCE = ("put_many", "batch commit")
@@ -171,9 +171,7 @@ class Story:
 
     def _converted(self, books):
         """Check that an interrupted conversion lost no message, and that a second run completes it."""
-        there = set()
-        for root, _, files in os.walk(self.place):
-            there |= {Path(root, name).read_bytes() for name in files}
+        there = bodies(self.place)
         wrong = [f"lost: {body!r}" for body in set(books["promised"]) - there]
         if wrong:
             return wrong

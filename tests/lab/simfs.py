@@ -7,6 +7,7 @@ be missed, or shown twice. With `lossy`, a call may be executed twice, as when a
 """
 
 import errno
+import fcntl
 import itertools
 import os
 import stat
@@ -31,7 +32,8 @@ class Facts:
         self.st_ino = inode.number
         self.st_nlink = inode.links()
         self.st_size = 4096 if inode.entries is not None else len(inode.data)
-        self.st_mtime_ns = self.st_ctime_ns = inode.mtime_ns
+        self.st_mtime_ns = inode.mtime_ns
+        self.st_ctime_ns = inode.ctime_ns
         self.st_uid = self.st_gid = 0
 
     @property
@@ -39,19 +41,21 @@ class Facts:
         return self.st_mtime_ns / 1e9
 
     def values(self):
-        return (self.st_mode, self.st_ino, self.st_nlink, self.st_size, self.st_mtime_ns)
+        return (self.st_mode, self.st_ino, self.st_nlink, self.st_size, self.st_mtime_ns, self.st_ctime_ns)
 
 
 class Inode:
     """A file or a directory."""
 
-    __slots__ = ("data", "entries", "mode", "mtime_ns", "nlink", "number")
+    __slots__ = ("ctime_ns", "data", "entries", "mode", "mtime_ns", "nlink", "number", "parent")
 
     def __init__(self, number, mode, now):
         self.number = number
         self.mode = mode
-        self.mtime_ns = now
+        self.mtime_ns = self.ctime_ns = now
         self.nlink = 1
+        #: The directory that a directory is in.
+        self.parent = None
         self.data = b""
         self.entries = {} if stat.S_ISDIR(mode) else None
 
@@ -75,13 +79,13 @@ class Found:
         self._inode = inode
 
     def is_file(self, *, follow_symlinks=True):
-        return self._inode.entries is None
+        return stat.S_ISREG(self._inode.mode)
 
     def is_dir(self, *, follow_symlinks=True):
         return self._inode.entries is not None
 
     def is_symlink(self):
-        return False
+        return stat.S_ISLNK(self._inode.mode)
 
     def inode(self):
         return self._inode.number
@@ -113,11 +117,13 @@ class Listing:
 
 
 class Handle:
-    __slots__ = ("inode", "position")
+    __slots__ = ("client", "inode", "position")
 
-    def __init__(self, inode):
+    def __init__(self, inode, client=None):
         self.inode = inode
         self.position = 0
+        #: Who has it: what a dead one has locked is free.
+        self.client = client
 
 
 def _whole(inode):
@@ -133,6 +139,7 @@ class Alone:
     """A scheduler for a single client."""
 
     inside = False
+    killed = ()
 
     def turn(self, kind, touches=reading, *arguments):
         pass
@@ -151,6 +158,8 @@ class SimFS:
         self.now = now
         self.scheduler = scheduler or Alone()
         self.lossy = lossy
+        #: Called after each change: (kind, old path or None, new path or None, inode, what was replaced or None).
+        self.watch = None
         self.noreplace = noreplace
         self.links = links
         #: A hash of the whole tree, updated with each change.
@@ -158,7 +167,10 @@ class SimFS:
         #: The number of files that each client has made.
         self.counts = {}
         self.root = Inode(ROOT, stat.S_IFDIR | 0o755, now())
+        self.root.parent = self.root
         self._handles = {}
+        #: Who has flocked which file.
+        self._locks = {}
         self.calls = 0
         table = f"1 1 0:{DEVICE} / {MOUNT} rw - {fstype} {fstype} rw\n".encode()
         self._table = Inode(2, stat.S_IFREG | 0o444, 0)
@@ -198,7 +210,7 @@ class SimFS:
     def _child(self, where, name, path):
         if where.entries is None:
             fail(errno.ENOTDIR, path)
-        found = where.entries.get(name)
+        found = where.parent if name == ".." else where.entries.get(name)
         if found is None:
             fail(errno.ENOENT, path)
         return found
@@ -217,8 +229,8 @@ class SimFS:
         except OSError:
             return (), (0, path), None
         if "/" not in rest:
-            if rest == ".":
-                return (), (where.number, rest), where
+            if rest in {".", ".."}:
+                return (), (where.number, rest), where if rest == "." else where.parent
             found = where.entries.get(rest) if where.entries is not None else None
             return (), (where.number, rest), found
         parts = [part for part in rest.split("/") if part and part != "."]
@@ -226,6 +238,9 @@ class SimFS:
             return (), (where.number, "."), where
         above = []
         for part in parts[:-1]:
+            if part == "..":
+                where = where.parent  # a queue is never renamed
+                continue
             above.append((where.number, part))
             where = where.entries.get(part) if where.entries is not None else None
             if where is None:
@@ -243,6 +258,9 @@ class SimFS:
 
     def _enter(self, where, name, inode):
         where.entries[name] = inode
+        if inode.entries is not None:
+            inode.parent = where
+        self._changed(inode)
         self.digest ^= hash((where.number, name, inode.number))
         self._touched(where)
 
@@ -250,6 +268,21 @@ class SimFS:
         inode = where.entries.pop(name)
         self.digest ^= hash((where.number, name, inode.number))
         self._touched(where)
+
+    def _changed(self, inode):
+        """Set the time of the last change of a name or of the contents."""
+        now = self.now()
+        if inode.ctime_ns != now:
+            self.digest ^= hash(("c", inode.number, inode.ctime_ns)) ^ hash(("c", inode.number, now))
+            inode.ctime_ns = now
+
+    def path_of(self, where, name):
+        """Return the path of a name in a directory, from the root."""
+        parts = [name]
+        while where is not self.root:
+            parts.append(next(each for each, inode in where.parent.entries.items() if inode is where))
+            where = where.parent
+        return "/".join(reversed(parts))
 
     def _touched(self, inode, ns=None):
         now = self.now() if ns is None else ns
@@ -263,7 +296,7 @@ class SimFS:
 
     def _give(self, inode):
         fd = next(NUMBERS)
-        self._handles[fd] = Handle(inode)
+        self._handles[fd] = Handle(inode, self.scheduler.current if self.scheduler.inside else None)
         return fd
 
     def _act(self, kind, touches, do, arguments):
@@ -317,11 +350,15 @@ class SimFS:
                 fail(errno.ENOENT, path)
             found = self._new(stat.S_IFREG | mode)
             self._enter(where, name, found)
+            if self.watch:
+                self.watch("create", None, self.path_of(where, name), found, None)
             if flags & os.O_EXCL and self.lossy and self.scheduler.choose(2):
                 self.lossy -= 1
                 fail(errno.EEXIST, path)
         elif flags & os.O_CREAT and flags & os.O_EXCL:
             fail(errno.EEXIST, path)
+        if stat.S_ISLNK(found.mode):
+            fail(errno.ELOOP, path)  # the library never follows one
         if flags & os.O_DIRECTORY and found.entries is None:
             fail(errno.ENOTDIR, path)
         if flags & os.O_TRUNC:
@@ -355,6 +392,59 @@ class SimFS:
         handle.position = end
         self._touched(inode)
         return len(data)
+
+    def pread(self, fd, size, offset):
+        inode = self._handle(fd).inode
+        self.calls += 1
+        self.scheduler.turn("pread", reading, inode.number)
+        data = inode.data[offset : offset + size]
+        self.scheduler.note(data)
+        return data
+
+    def pwrite(self, fd, data, offset):
+        inode = self._handle(fd).inode
+        self.calls += 1
+        self.scheduler.turn("pwrite", writing, inode.number)
+        before = inode.data[:offset].ljust(offset, b"\0")
+        self._fill(inode, before + bytes(data) + inode.data[offset + len(data) :])
+        self._touched(inode)
+        return len(data)
+
+    def pwritev(self, fd, buffers, offset, flags=0):
+        inode = self._handle(fd).inode
+        self.calls += 1
+        self.scheduler.turn("pwritev", writing, inode.number)
+        data = b"".join(buffers)
+        self._fill(inode, inode.data + data)  # only ever used to append
+        self._touched(inode)
+        return len(data)
+
+    def ftruncate(self, fd, length):
+        inode = self._handle(fd).inode
+        self.calls += 1
+        self.scheduler.turn("ftruncate", writing, inode.number)
+        self._fill(inode, inode.data[:length].ljust(length, b"\0"))
+        self._touched(inode)
+
+    def flock(self, fd, operation):
+        handle = self._handle(fd)
+        self.calls += 1
+        self.scheduler.turn("flock", writing, handle.inode.number)
+        holder = self._locks.get(handle.inode.number)
+        if operation & fcntl.LOCK_UN:
+            if holder is handle:
+                del self._locks[handle.inode.number]
+        elif holder not in (None, handle) and self._is_alive(holder):
+            fail(errno.EWOULDBLOCK)
+        else:
+            self._locks[handle.inode.number] = handle
+        self.scheduler.note(bool(holder))
+
+    def _is_alive(self, handle):
+        return handle in self._handles.values() and handle.client not in self.scheduler.killed
+
+    def fcntl(self, fd, command, argument=0):
+        fail(errno.EINVAL)  # there are no leases here
 
     def fsync(self, fd):
         self._handle(fd)
@@ -430,7 +520,10 @@ class SimFS:
             fail(errno.EEXIST, path)
         if where.nlink == 0:
             fail(errno.ENOENT, path)
-        self._enter(where, name, self._new(stat.S_IFDIR | mode))
+        made = self._new(stat.S_IFDIR | mode)
+        self._enter(where, name, made)
+        if self.watch:
+            self.watch("mkdir", None, self.path_of(where, name), made, None)
 
     def rmdir(self, path, *, dir_fd=None):
         self._act("rmdir", self._inside, self._rmdir, (path, dir_fd))
@@ -457,8 +550,12 @@ class SimFS:
         found = self._child(where, name, path)
         if found.entries is not None:
             fail(errno.EISDIR, path)
+        path = self.path_of(where, name) if self.watch else None
         self._leave(where, name)
         found.nlink -= 1
+        self._changed(found)
+        if self.watch:
+            self.watch("unlink", path, None, found, None)
 
     def link(self, src, dst, *, src_dir_fd=None, dst_dir_fd=None, follow_symlinks=True):
         self._act("link", self._two, self._link, (src, dst, src_dir_fd, dst_dir_fd))
@@ -481,6 +578,33 @@ class SimFS:
             fail(errno.ENOENT, dst)
         self._enter(where, name, found)
         found.nlink += 1
+
+    def symlink(self, target, path, *, dir_fd=None):
+        self._act("symlink", self._one, self._symlink, (path, dir_fd, target))
+
+    def _symlink(self, path, dir_fd, target):
+        where, name = self._parent(path, dir_fd)
+        if name in where.entries:
+            fail(errno.EEXIST, path)
+        if where.nlink == 0:
+            fail(errno.ENOENT, path)
+        made = self._new(stat.S_IFLNK | 0o777)
+        self._fill(made, target)
+        self._enter(where, name, made)
+
+    def readlink(self, path, *, dir_fd=None):
+        path = os.fsdecode(path)
+        self.calls += 1
+        self.scheduler.turn("readlink", self._looked_at, path, dir_fd)
+        try:
+            found = self._lookup(path, dir_fd)
+            if not stat.S_ISLNK(found.mode):
+                fail(errno.EINVAL, path)
+        except OSError as error:
+            self.scheduler.note(error.errno)
+            raise
+        self.scheduler.note(found.data)
+        return found.data
 
     def rename(self, src, dst, *, src_dir_fd=None, dst_dir_fd=None):
         self._act("rename", self._two, self._rename, (src, dst, src_dir_fd, dst_dir_fd, True))
@@ -508,8 +632,11 @@ class SimFS:
                 fail(errno.ENOTEMPTY, src, None, dst)
             there.nlink -= 1
             self._leave(to, new)
+        path = self.path_of(from_, old) if self.watch else None
         self._leave(from_, old)
         self._enter(to, new, found)
+        if self.watch:
+            self.watch("rename", path, self.path_of(to, new), found, there)
 
     # --- listings ------------------------------------------------------------------------------------------
 

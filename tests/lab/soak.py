@@ -36,11 +36,23 @@ class Site:
     layout: str = "native"
     settings: dict = field(default_factory=dict)
     dirq: bool = False
+    #: Bodies are filled up to one of these lengths, with what is easily damaged; none: they are not.
+    lengths: tuple = ()
 
     def open(self, host=0):
         more = {"max_attempts": 0} if self.layout == "native" else {}
         settings = {**(SHARED if self.dirq else SHORT), **more, **self.settings}
         return dirqueue.Queue(self.paths[host % len(self.paths)], layout=self.layout, **settings)
+
+    def dressed(self, name, dice):
+        """Return a body that begins with a name, of one of the lengths, perhaps with a NUL or not UTF-8.
+
+        Logs have one body in a line, so there is no newline in it.
+        """
+        if not self.lengths:
+            return name
+        body = name + b" " + dice.choice((b"\xff\xfe", b":", b"/../etc/passwd ", b"\0"))
+        return body.ljust(dice.choice(self.lengths), b"x")
 
 
 def every_layout(place, *, dirq=True, **settings):
@@ -102,7 +114,8 @@ class Worker:
 
     def bodies(self, place, count):
         self.count += 1
-        return [b"%d-%d-%d-%d" % (place, self.number, self.count, each) for each in range(count)]
+        names = [b"%d-%d-%d-%d" % (place, self.number, self.count, each) for each in range(count)]
+        return [self.sites[place].dressed(name, self.dice) for name in names]
 
     def producer(self):
         while not self.stopping:

@@ -167,9 +167,32 @@ def test_element_that_another_object_locked_can_be_handed_over(pair):
     """As in dirq: a program locks it, another one removes it."""
     mine, theirs, name = pair
     assert theirs.lock(name)
-    assert mine.get(name) in (b"x", {"body": "x"})
     mine.remove(name)
     assert theirs.count() == 0
+
+
+def test_get_of_an_element_that_another_object_locked_is_a_lock_error(tmp_path):
+    """Two programs that go through one queue never work on the same element; what was handed over has a path."""
+    mine, theirs = (QueueSimple(str(tmp_path / "q"), sync=False) for _ in range(2))
+    name = mine.add(b"x")
+    assert theirs.lock(name)
+    with pytest.raises(QueueLockError, match="not locked by this object"):
+        mine.get(name)
+    assert (theirs.get(name), theirs.get_ref(name)) == (b"x", b"x")
+    with open(mine.get_path(name), "rb") as file:
+        assert file.read() == b"x"
+
+
+def test_copy_has_the_locks_of_its_original(tmp_path):
+    """A copy goes on where the original was: it reads and removes what that had locked."""
+    queue = QueueSimple(str(tmp_path / "q"), sync=False)
+    name = queue.add(b"x")
+    assert queue.lock(name)
+    other = queue.copy()
+    assert other.get(name) == b"x"
+    other.remove(name)
+    with pytest.raises(QueueLockError):
+        queue.get(name)
 
 
 def test_number_of_remembered_locks_is_bounded(tmp_path, monkeypatch):

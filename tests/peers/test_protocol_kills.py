@@ -74,9 +74,10 @@ def begin(path: str, story: str) -> list[str]:
         lease.reject("no")
     else:
         lease.release()
-        for suffix in (".new", ".error", ".1700000000000000.1.t.ack"):
-            Path(path, f"1700000000000000123456789{suffix}").write_bytes(b'{"error": "old"}')
-            os.utime(Path(path, f"1700000000000000123456789{suffix}"), (0, 0))
+        old = "1700000000000000123456789"
+        for name in (f"{old}.new", f"leased/{old}.error", f"leased/{old}.1700000000000000.1.t.ack"):
+            Path(path, name).write_bytes(b'{"error": "old"}')
+            os.utime(Path(path, name), (0, 0))
     return words
 
 

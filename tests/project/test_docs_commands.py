@@ -29,7 +29,16 @@ COMMAND = re.compile(r"(?:^|[\s(=/])dirqueue\s+(?=[-a-z])")
 #: What a page may call the thing in the place of a parser's placeholder.
 PLACEHOLDERS = {"QUEUE": {"QUEUE", "DIR", "DIRECTORY"}}
 #: Options of other programs that pages name: make's, pytest's, Spark's, mount's, and scripts/campaign.py's.
-OTHERS = {"--basetemp", "--randomly-seed", "--py-files", "-ousetrash", "--only", "--scale", "--campaign"}
+OTHERS = {
+    "--basetemp",
+    "--randomly-seed",
+    "--py-files",
+    "--archives",
+    "-ousetrash",
+    "--only",
+    "--scale",
+    "--campaign",
+}
 
 
 class Refused(Exception):

@@ -14,7 +14,7 @@ from dirqueue.layouts.vsqs import layout as vsqs
 #: So long that no stall of the machine makes a consumer look again, or a lock be touched.
 FOR_EVER = 36_000.0
 #: layout -> calls of a put, calls of a get, a read and an ack; without sync.
-BUDGET = {"dirq-simple": (5, 9), "dirq-normal": (5, 10), "vsqs": (4, 5)}
+BUDGET = {"dirq-simple": (5, 9), "dirq-normal": (5, 9), "vsqs": (4, 5), "text": (14, 24)}
 
 
 @pytest.fixture

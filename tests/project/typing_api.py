@@ -54,6 +54,19 @@ def created() -> None:
     assert_type(Queue.create("q", codec=Job), Queue[Job])
 
 
+def configured(queue: Queue[bytes]) -> None:
+    """A misspelt setting, or one of the wrong type, is an error."""
+    Queue("q", lease=5, max_attempts=3, order="lifo")
+    Queue("q", max_atempts=3)  # type: ignore[call-overload]
+    Queue("q", lease="5")  # type: ignore[call-overload]
+    Queue("q", order="newest")  # type: ignore[call-overload]
+    Queue.create("q", leese=5)  # type: ignore[call-overload]
+    AsyncQueue("q", leese=5)  # type: ignore[call-overload]
+    queue.configure(max_attempts=3, reset=["lease"])
+    queue.configure(max_atempts=3)  # type: ignore[call-arg]
+    assert_type(queue.refresh(), bool)
+
+
 async def awaited() -> None:
     """The same for asyncio."""
     queue = AsyncQueue("q")

@@ -92,9 +92,8 @@ def test_worker_with_a_wrong_clock_claims_no_live_lease(skew, probe, tmp_path):
     dirqueue.Queue(path, sync=False).put(b"x")
     assert at(0, "hold", path, probe=probe)[0] == "x"
     assert at(skew, "get", path, probe=probe) == []
-    for name in os.listdir(path):
-        if name.count(".") == 3 and not name.startswith("."):
-            os.rename(path / name, path / name.partition(".")[0])
+    for name in os.listdir(path / "leased"):
+        os.rename(path / "leased" / name, path / name.partition(".")[0])
     assert at(skew, "hold", path, probe=probe)[0] == "x"
     assert at(0, "get", path, probe=probe) == []
 

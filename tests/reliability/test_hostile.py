@@ -1,12 +1,18 @@
 """A directory full of entries that are not messages, and strings that are not ids."""
 
+import itertools
 import os
+import random
 
 import pytest
 from lab import hostile
+from support.failing import before
 
 import dirqueue
+from dirqueue.disk import fs
+from dirqueue.layouts import signs
 from dirqueue.layouts.native import names
+from dirqueue.tools import check, delete
 
 
 @pytest.fixture
@@ -108,3 +114,198 @@ def test_planted_hard_link_is_never_written_to(tmp_path):
     lease.retry(0.0, "no luck")
     queue.get(timeout=0).ack()
     assert precious.read_bytes() == b"precious"
+
+
+# --- links -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """Give a queue whose rooms are full of links that are no messages, those links, and a watch on what is outside."""
+    (tmp_path / "elsewhere").mkdir()
+    outside = tmp_path / "elsewhere" / "outside"
+    outside.write_bytes(b"precious")
+    queue = dirqueue.Queue(
+        tmp_path / "queue", sync=False, links=True, stale=0.0, margin=0, max_attempts=2, backoff=0, keep_done=True,
+        keep_done_for=0.001, keep_dead_for=0.001,
+    )  # fmt: skip
+    queue.put(b"first")
+    queue.get(timeout=0).release()
+    planted = hostile.plant_links(queue.path, str(outside))
+    return queue, planted, hostile.Watch(fs, outside, tmp_path / "elsewhere")
+
+
+def test_links_that_are_no_messages_are_never_claimed_followed_or_removed(linked):
+    """In all rooms: everything that a queue and its tools can do, and the links lie where they lay."""
+    queue, planted, watch = linked
+    before = {path: os.readlink(path) for path in planted}
+    assert len(planted) >= 150
+    with watch:
+        queue.put_many([b"one", b"two"])
+        queue.put(b"later", delay=0.000001)
+        got = []
+        for lease in queue.consume(timeout=0):
+            got.append(lease.message.body)
+            (lease.retry if lease.message.body == b"two" else lease.ack)()
+        queue.redrive()
+        for message in list(queue.peek()):
+            message.change(delay=0.000001)
+        list(queue.peek("dead"))
+        queue.purge()
+        stats = queue.stats()
+        codes = {
+            each.code for deep in (False, True) for each in check.check(queue.path, deep=deep, repair=True)
+        }
+        with pytest.raises(dirqueue.QueueError, match="not dirqueue's"):
+            delete.delete(queue.layout)
+        assert signs.is_queue(queue.path)
+        for path in planted[:20]:
+            name = os.path.basename(path)
+            if name.isdigit():
+                with pytest.raises(dirqueue.MessageNotFound):
+                    queue.message(name)
+    assert sorted(set(got)) == [b"first", b"later", b"one", b"two"]
+    assert watch.reached == []
+    assert stats.foreign >= len(planted)
+    assert "Q03" in codes
+    assert {path: os.readlink(path) for path in planted} == before
+
+
+def _foreign(path, outside):
+    os.symlink(outside, path)
+
+
+def _loop(path, outside):
+    os.symlink(os.path.basename(path), path)
+
+
+def _other(path, outside):
+    os.symlink(":other", path)
+
+
+def _file(path, outside):
+    with open(path, "wb") as file:
+        file.write(b"other")
+
+
+def _directory(path, outside):
+    os.mkdir(path)
+
+
+def _fifo(path, outside):
+    os.mkfifo(path)
+
+
+def _nothing(path, outside):
+    pass
+
+
+@pytest.mark.parametrize("become", [_foreign, _loop, _other, _file, _directory, _fifo, _nothing])
+@pytest.mark.parametrize("call", ["scandir", "readlink", "rename", "open"])
+@pytest.mark.parametrize("form", ["link", "file"])
+def test_message_replaced_at_any_moment_of_a_get_leads_nowhere(tmp_path, form, call, become):
+    """Between listing, reading and claiming: what is outside is not read, and the queue goes on."""
+    if (form, call) == ("file", "readlink"):
+        pytest.skip("a file is not read that way")
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    queue = dirqueue.Queue(tmp_path / "queue", sync=False, links=form == "link", backoff=0, max_attempts=2)
+    id = queue.put(b"body")
+    planted = os.path.join(queue.path, id)
+
+    def replace():
+        os.unlink(planted)
+        become(planted, str(outside))
+
+    got = []
+    with hostile.Watch(fs, outside) as watch:
+        with before(call, replace, when=lambda *words, **_: os.path.lexists(planted)):
+            for _ in range(4):
+                try:
+                    lease = queue.get(timeout=0)
+                    got.append(lease.message.body)
+                    lease.ack()
+                except dirqueue.DirQueueError:
+                    break  # nothing there, or what was claimed is a directory by now
+        queue.put(b"next")
+        for lease in queue.consume(timeout=0):
+            got.append(lease.message.body)
+            lease.ack()
+    assert watch.reached == []
+    assert outside.read_bytes() == b"precious"
+    assert got.count(b"next") == 1
+    assert set(got) <= {b"body", b"other", b"next", *([b""] if become is _fifo else [])}
+    assert got.count(b"body") + got.count(b"other") <= 1
+
+
+@pytest.mark.parametrize("room", ["later", "dead", "done"])
+def test_bucket_that_is_a_link_is_never_entered(tmp_path, room):
+    """What lies where it leads is not claimed, not counted and not removed."""
+    queue = dirqueue.Queue(
+        tmp_path / "queue", sync=False, margin=0, stale=0.0, keep_dead_for=0.001, keep_done_for=0.001
+    )
+    queue.put(b"ours")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / f"{hostile.ID}.{hostile.UNTIL}.1").write_bytes(b"precious")
+    os.makedirs(os.path.join(queue.path, room))
+    os.symlink(outside, os.path.join(queue.path, room, hostile.UNTIL[:-8] + "00000000"))
+    for _ in range(2):
+        assert [lease.message.body for lease in queue.consume(timeout=0)] in ([b"ours"], [])
+    queue.purge()
+    queue.redrive()
+    assert list(queue.peek("ready")) + list(queue.peek("dead")) + list(queue.peek("done")) == []
+    assert [each.read_bytes() for each in outside.iterdir()] == [b"precious"]
+    assert "Q03" in {each.code for each in check.check(queue.path)}
+
+
+def test_hard_linked_links_are_messages_of_their_own(tmp_path):
+    """One link under two ids is two messages, and a name outside the queue is nobody's business."""
+    queue = dirqueue.Queue(tmp_path / "queue", sync=False, links=True, keep_done=True)
+    id = queue.put(b"body")
+    other = str(int(id) + 1)
+    os.link(os.path.join(queue.path, id), os.path.join(queue.path, other), follow_symlinks=False)
+    os.link(os.path.join(queue.path, id), tmp_path / "outside", follow_symlinks=False)
+    facts = os.lstat(tmp_path / "outside")
+    leases = [queue.get(timeout=0), queue.get(timeout=0)]
+    assert [lease.message.id for lease in leases] == [id, other]
+    leases[0].reject("bad")
+    leases[1].ack()
+    queue.purge()
+    assert [message.body for state in ("dead", "done") for message in queue.peek(state)] == [b"body", b"body"]
+    assert os.readlink(tmp_path / "outside") == ":body"
+    assert os.lstat(tmp_path / "outside").st_mtime_ns == facts.st_mtime_ns
+
+
+def test_mixture_of_files_links_and_what_leads_elsewhere_is_drained_once(tmp_path):
+    """Two programs, one that writes links and one that writes files, and a third that plants links of its own."""
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    queues = [dirqueue.Queue(tmp_path / "queue", sync=False, links=links) for links in (True, False)]
+    dice = random.Random(13)
+    want, planted = [], []
+    for number in range(300):
+        queue, body = dice.choice(queues), b"%d" % number * dice.choice((1, 100, 400))
+        if number % 10 == 0:
+            id = queue.put(body)
+            planted.append(os.path.join(queue.path, str(int(id) + 1)))
+            os.symlink(outside, planted[-1])
+        elif number % 10 == 1:
+            queue.put_many([body, body + b"+"])
+            want.append(body + b"+")
+        else:
+            queue.put(body)
+        want.append(body)
+    got = []
+    with hostile.Watch(fs, outside) as watch:
+        for queue in itertools.cycle(queues):
+            try:
+                lease = queue.get(timeout=0)
+            except dirqueue.Empty:
+                break
+            got.append(lease.message.body)
+            lease.ack()
+    assert sorted(got) == sorted(want)
+    assert watch.reached == []
+    assert [os.readlink(path) for path in planted] == [str(outside)] * 30
+    assert (queues[0].stats().total, queues[0].stats().foreign) == (0, 30)

@@ -169,7 +169,11 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("kept", [{}, {"sync": True}, {"keep_done": True}], ids=["plain", "sync", "done"])
+@pytest.mark.parametrize(
+    "kept",
+    [{}, {"sync": True}, {"keep_done": True}, {"links": True, "sync": True}],
+    ids=["plain", "sync", "done", "links"],
+)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.__name__)
 def test_death_at_any_call_breaks_nothing(tmp_path, operation, kept, after):
     """For n = 1, 2, ... until the operation completes: die at call n, check, purge, check again, drain."""

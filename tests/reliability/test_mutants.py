@@ -33,7 +33,7 @@ QUICK = [name for name in NAMES if "\nquick: yes\n" in (ROOT / f"tests/mutants/{
 def test_planted_bugs_are_many_and_some_are_quick():
     """Bugs do not disappear from the list unnoticed."""
     assert len(NAMES) >= 100
-    assert 3 <= len(QUICK) <= 30
+    assert 3 <= len(QUICK) <= 40
 
 
 @pytest.mark.parametrize("name", NAMES)

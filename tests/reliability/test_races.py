@@ -12,7 +12,7 @@ from support.kit import LONG, PATIENCE, drain, replaced
 
 from dirqueue import Empty, LeaseLost, MessageNotFound, Queue, QueueError
 from dirqueue.disk import fs
-from dirqueue.layouts.native import cursor, publish
+from dirqueue.layouts.native import due, publish
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_get_lists_again_when_another_thread_emptied_the_snapshot(make):
             self.clear()  # the other thread was faster
             raise IndexError
 
-    mine.layout._cursor.row = ("", Emptied(["1"]))
+    mine.layout._cursor.row = ("", Emptied(["1"]), frozenset())
     assert mine.get(timeout=0).message.body == b"b"
 
 
@@ -340,12 +340,12 @@ def test_get_lists_again_before_it_raises_empty(make):
 
     with replaced(fs, scandir=scandir) as real:
         assert queue.get(timeout=0).message.body == b"a"
-    assert len(calls) == 2
+    assert len(calls) > 2  # the queue, leased/, and the queue again
 
 
 def test_put_within_one_tick_of_the_directory_time_is_found(make, monkeypatch):
     """A put during a slow listing may leave the mtime of the directory unchanged; it must still be found."""
-    monkeypatch.setattr(cursor, "TICK_NS", 10**9)  # a busy machine may pause for longer than a real tick
+    monkeypatch.setattr(due, "TICK_NS", 10**9)  # a busy machine may pause for longer than a real tick
     queue, other = make(), make()
     queue.put(b"first")
     drain(queue)
@@ -361,7 +361,7 @@ def test_put_within_one_tick_of_the_directory_time_is_found(make, monkeypatch):
             return iter(self.entries)
 
         def __exit__(self, *_):
-            if not state and len(calls) >= 2:
+            if not state and len(calls) >= 3:  # the queue, leased/, the queue
                 state.append(1)
                 facts = os.stat(queue.path)
                 other.put(b"late")
