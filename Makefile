@@ -7,10 +7,10 @@ BIN    := .venv/bin
 HOW    := $(if $(CI),-r fE -p no:randomly,-r fEs)
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal $(HOW)
 # Tests of one process: what only a killed child covers, or only luck, does not count.
-COVERING := $(addprefix tests/,unit queue layouts peers disk tools/test_discover.py) $(addprefix tests/reliability/,test_kill_points.py test_races.py) $(wildcard tests/reliability/test_errno_*.py)
+COVERING := $(addprefix tests/,unit queue layouts peers disk tools/test_discover.py) $(addprefix tests/reliability/,test_kill_points.py test_races.py)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-all test-spark check format reference bench bench-quick campaign soak mutants coverage clean
+.PHONY: help demo test test-all test-spark test-pythons check format reference docs bench bench-quick campaign soak mutants coverage clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,9 +18,15 @@ help: ## list the targets
 demo: .venv/.demo ## 1,000 messages, four workers, one of them killed: nothing is lost
 	@$(BIN)/python examples/demo.py
 
-test: check .venv/.spark ## check, then every test that is not marked slow, the short ones of Spark too
+test: check docs test-pythons .venv/.spark ## check, docs, test-pythons, then every test that is not marked slow, the short ones of Spark too
 	$(PYTEST) -m 'not slow and not spark'
 	$(BIN)/pytest -n 0 $(HOW) -m 'spark and not slow'
+
+test-pythons: ## the core suite with every other Python from 3.12 on that is installed, about a minute each
+	@for python in $$($(PYTHON) scripts/other_pythons.py); do \
+	  venv=.venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); echo "$$venv:"; \
+	  { [ $$venv/.done -nt pyproject.toml ] || { $$python -m venv --upgrade-deps $$venv && $$venv/bin/pip install -q --group core -e '.[watch]' && touch $$venv/.done; }; } && \
+	  $$venv/bin/pytest -q -r fE tests/unit tests/queue -k 'not vsqs and not dirq' -m 'not slow and not spark' || exit 1; done
 
 test-all: check .venv/.spark ## check, then every test, the slow ones too
 	$(PYTEST)
@@ -39,7 +45,10 @@ format: .venv/.test ## let ruff rewrite the code
 	@$(BIN)/ruff check --quiet --fix-only && $(BIN)/ruff format
 
 reference: .venv/.test ## write docs/reference and the man page from the code
-	@$(BIN)/python scripts/reference.py && $(BIN)/python scripts/api_reference.py
+	@$(BIN)/python scripts/reference.py && $(BIN)/python scripts/api_reference.py && $(BIN)/python scripts/comparison.py
+
+docs: .venv/.test ## the documentation as a site in site/, without a warning
+	@$(BIN)/sphinx-build -q -W --keep-going -j 2 -c docs/site -d .venv/doctrees . site
 
 bench: .venv-bench/.done ## measure against the floor and every peer, about ten minutes; writes docs/benchmarks.md
 	.venv-bench/bin/python benchmarks/run.py
@@ -60,13 +69,13 @@ coverage: .venv/.test ## measure the layouts and what they stand on; fails below
 	@$(BIN)/coverage erase && $(BIN)/coverage run -m pytest -n 0 -q -p no:randomly -m 'not slow and not spark' $(COVERING) && $(BIN)/coverage combine -q && $(BIN)/coverage report
 
 clean: ## remove everything that the other targets made
-	rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
+	rm -rf .venv .venv-* site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage* dist build
 
 .venv/.demo: pyproject.toml
 	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e . && touch $@
 .venv/.test: pyproject.toml
-	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e '.[test]' && touch .venv/.demo $@
+	@$(PYTHON) -m venv --upgrade-deps .venv && $(BIN)/pip install -q --group test -e '.[cli,watch,metrics]' && touch .venv/.demo $@
 .venv-bench/.done: pyproject.toml
-	@$$($(PYTHON) scripts/quickest_python.py) -m venv .venv-bench && .venv-bench/bin/pip install -q -e '.[bench]' && touch $@
+	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark]' && touch $@
 .venv/.spark: .venv/.test
-	@$(BIN)/pip install -q -e '.[test,connect]' && touch $@
+	@$(BIN)/pip install -q -e '.[cli,watch,metrics,connect]' && touch $@

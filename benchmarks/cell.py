@@ -37,19 +37,19 @@ class Cell:
 
 
 def body_of(number: int, size: int) -> bytes:
-    """A message that says which it is and when it was made."""
+    """Return the body of a message: its number and when it was made."""
     head = b"%012d %019d " % (number, time.monotonic_ns())
     return head + _rest(size) if size >= HEAD else head[:size]
 
 
 @functools.cache
 def _rest(size: int) -> bytes:
-    """Made once: what the harness does between two puts should be little."""
+    """Return the filling of a body; made once, so that the harness does little between two puts."""
     return b"x" * (size - HEAD)
 
 
 def percentiles(seconds: list[float]) -> list[float]:
-    """p50, p90, p99 and max, in microseconds."""
+    """Return p50, p90, p99 and max, in microseconds."""
     if not seconds:
         return []
     ordered = sorted(seconds)
@@ -58,7 +58,7 @@ def percentiles(seconds: list[float]) -> list[float]:
 
 
 def timed(step: Callable[[int], bool], count: int, cap: float = 0) -> Result:
-    """Do something many times; what each cost on the wall and all together in CPU."""
+    """Do something many times; return the wall time of each and the CPU time of all together."""
     each: list[float] = []
     add, clock = each.append, time.perf_counter
     spent = time.process_time()
@@ -76,14 +76,14 @@ def timed(step: Callable[[int], bool], count: int, cap: float = 0) -> Result:
 
 
 def tally(numbers: list[int], expected: int) -> Result:
-    """How many never came, and how many came again."""
+    """Return how many messages never came, and how many came again."""
     seen = Counter(numbers)
     lost = sum(1 for number in range(expected) if number not in seen)
     return {"lost": lost, "twice": sum(seen.values()) - len(seen)}
 
 
 def resident() -> int:
-    """The most memory this process ever held, in bytes (not what its parent held before exec, as getrusage says)."""
+    """Return the peak memory of this process in bytes (getrusage would include its parent's before exec)."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -91,7 +91,7 @@ def resident() -> int:
 
 
 def warm_up(peer: Peer, size: int) -> None:
-    """Once through everything that is imported or opened on first use."""
+    """Use once everything that is imported or opened on first use."""
     peer.put(body_of(0, min(size, 1024)))
     found = peer.get()
     if found is not None:

@@ -32,7 +32,7 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def floor(path: str, count: int) -> tuple[float, float]:
-    """The bare calls: open, write, close, rename; one listing; rename, open, read, close, unlink."""
+    """Measure the bare calls: open, write, close, rename; one listing; rename, open, read, close, unlink."""
     body = b"x" * SIZE
     os.mkdir(path)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -59,7 +59,7 @@ def floor(path: str, count: int) -> tuple[float, float]:
 
 
 def library(path: str, count: int) -> tuple[float, float]:
-    """The same through the queue object."""
+    """Measure the same through the queue object."""
     from dirqueue import Empty, Queue
 
     queue = Queue(path, sync=False)

@@ -28,7 +28,7 @@ QUIET = 0.2
 
 
 def mix(cell: Cell) -> Result:
-    """Producers and consumers at once; with a rate, what one message's way through takes."""
+    """Run producers and consumers at once; with a rate, measure how long a message takes from put to get."""
     done = f"{cell.path}.done"
     if cell.peer not in floor.TITLES:
         PEERS[cell.peer](cell.path).close()  # some make their files when opened, and not safely at once
@@ -39,7 +39,7 @@ def mix(cell: Cell) -> Result:
 
 
 def crowd(cell: Cell) -> Result:
-    """Consumers, from one to many, on one queue that was filled before."""
+    """Run one or many consumers on one queue that was filled before."""
     peer = PEERS["floor" if cell.peer in floor.TITLES else cell.peer](cell.path)
     for number in range(cell.count):
         peer.put(body_of(number, cell.size))
@@ -111,7 +111,7 @@ def _ready() -> None:
 
 
 def produce(cell: Cell) -> Result:
-    """One producer of a mix: `take` is its first number."""
+    """Be one producer of a mix; `take` is its first number."""
     peer = PEERS[cell.peer](cell.path)
     _ready()
     spent, began, errors = time.process_time(), time.monotonic(), 0
@@ -129,7 +129,7 @@ def produce(cell: Cell) -> Result:
 
 
 def consume(cell: Cell) -> Result:
-    """One consumer of a mix or a crowd: until the producers ended and nothing came for a while."""
+    """Be one consumer of a mix or a crowd, until the producers have ended and nothing came for a while."""
     peer = PEERS[cell.peer](cell.path)
     done = f"{cell.path}.done"
     got: list[tuple[int, int]] = []
@@ -178,7 +178,7 @@ def _counted(name: str, call: Callable[..., None]) -> Callable[..., None]:
 
 
 def death(cell: Cell) -> Result:
-    """A consumer that holds some messages is killed: which of them come again, and how many never?"""
+    """Kill a consumer that holds some messages; count which of them come again and which never do."""
     kind = PEERS[cell.peer]
     kind.lease = DEATH_LEASE
     peer = kind(cell.path)
@@ -224,7 +224,7 @@ def victim(cell: Cell) -> Result:
 
 
 def wake(cell: Cell) -> Result:
-    """A consumer that waits on an empty queue: how long after a put it has the message, and what the waiting costs."""
+    """Measure how long after a put a waiting consumer has the message, and what the waiting costs."""
     peer = PEERS[cell.peer](cell.path)
     warm_up(peer, cell.size)  # the directory is there
     waiter = _role(dataclasses.replace(cell), "sleeper", 0, cell.count)
@@ -243,7 +243,7 @@ def wake(cell: Cell) -> Result:
 
 
 def sleeper(cell: Cell) -> Result:
-    """The waiting half of `wake`."""
+    """Be the waiting consumer of `wake`."""
     peer = PEERS[cell.peer](cell.path)
     late: list[float] = []
     _ready()

@@ -1,4 +1,4 @@
-"""What a reader must know about the machine to judge a figure. No names, no paths."""
+"""The facts about the machine that a reader needs to judge a figure. No names, no paths."""
 
 from __future__ import annotations
 

@@ -20,26 +20,26 @@ class Figures:
         self.base = "c" if any(row["peer"] == "c" for row in self.rows) else "floor"
 
     def find(self, **wanted: Any) -> list[Row]:
-        """The rows that have these values."""
+        """Return the rows that have these values."""
         return [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
 
     def peers(self, **wanted: Any) -> list[str]:
-        """Who was measured there, in the order of first appearance."""
+        """Return the peers that were measured there, in the order of first appearance."""
         return list(dict.fromkeys(row["peer"] for row in self.find(**wanted)))
 
     def values(self, what: Callable[[Row], float | None], **wanted: Any) -> list[float]:
-        """One figure from each row that has it."""
+        """Return one figure from each row that has it."""
         return [value for row in self.find(**wanted) if (value := what(row)) is not None]
 
     def median(self, what: Callable[[Row], float | None], **wanted: Any) -> float | None:
-        """The median of a figure over the rounds."""
+        """Return the median of a figure over the rounds."""
         found = self.values(what, **wanted)
         return statistics.median(found) if found else None
 
     def ratios(
         self, what: Callable[[Row], float | None], base: str | None = None, **wanted: Any
     ) -> list[float]:
-        """A figure relative to that of the floor in the same round (the median floor, in a round without one)."""
+        """Return a figure relative to the floor's of the same round (to the median floor in a round without one)."""
         peer = wanted.pop("peer")
         floors: dict[int, list[float]] = defaultdict(list)
         for row in self.find(peer=base or self.base, **wanted):
@@ -55,12 +55,12 @@ class Figures:
         ]
 
     def ratio(self, what: Callable[[Row], float | None], **wanted: Any) -> float | None:
-        """The median of the ratios."""
+        """Return the median of the ratios."""
         found = self.ratios(what, **wanted)
         return statistics.median(found) if found else None
 
     def latency(self, half: str, **wanted: Any) -> list[float]:
-        """p50, p90, p99: medians over the rounds; max: the largest."""
+        """Return p50, p90 and p99 as medians over the rounds, and the largest max."""
         found = [row[half]["us"] for row in self.find(**wanted) if row.get(half, {}).get("us")]
         if not found:
             return []
@@ -69,7 +69,7 @@ class Figures:
 
 
 def cpu(half: str) -> Callable[[Row], float | None]:
-    """CPU microseconds for each message put or got, without what the harness itself spent."""
+    """Return a figure: CPU microseconds for each message put or got, without those of the harness itself."""
 
     def figure(row: Row) -> float | None:
         part = row.get(half)
@@ -79,7 +79,7 @@ def cpu(half: str) -> Callable[[Row], float | None]:
 
 
 def wall(half: str) -> Callable[[Row], float | None]:
-    """Microseconds on the wall for each message put or got."""
+    """Return a figure: wall microseconds for each message put or got."""
 
     def figure(row: Row) -> float | None:
         part = row.get(half)
@@ -89,10 +89,10 @@ def wall(half: str) -> Callable[[Row], float | None]:
 
 
 def rate(row: Row) -> float | None:
-    """Messages a second through several processes."""
+    """Return a figure: messages per second through several processes."""
     return row["count"] / row["wall"] if row.get("wall", 0) > 0 else None
 
 
 def key(name: str) -> Callable[[Row], float | None]:
-    """A figure by its name."""
+    """Return a figure by its name."""
     return lambda row: row.get(name)

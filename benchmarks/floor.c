@@ -1,11 +1,13 @@
 /* The floor: the system calls that one file per message cannot do without, and nothing else.
  *
  *   floor store DIR COUNT SIZE TAKE        publish COUNT, then claim + read + remove TAKE of them
+ *   floor links DIR COUNT SIZE TAKE        the same with symbolic links
  *   floor produce DIR FIRST COUNT SIZE NS  publish after a line on stdin, one each NS nanoseconds (0: as fast as it goes)
  *   floor consume DIR DONE                 after a line on stdin: take until DIR is empty and the file DONE exists
  *   floor list DIR                         one pass over the names
  *
  * Each prints one JSON object.  publish: openat write close renameat.  take: renameat openat read close unlinkat.
+ * With links: symlinkat; readlinkat renameat unlinkat.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -20,6 +22,7 @@
 
 #define HEAD 33 /* "NNNNNNNNNNNN TTTTTTTTTTTTTTTTTTT " */
 typedef long long i64;
+static int links; /* whether messages are symbolic links */
 
 static i64 nanos(clockid_t clock) {
     struct timespec t;
@@ -54,6 +57,11 @@ static void publish(int dir, i64 number, char *body, size_t size) {
     snprintf(new, sizeof new, "%s.new", name);
     snprintf(head, sizeof head, "%012lld %019lld ", number, wall());
     memcpy(body, head, size < HEAD ? size : HEAD);
+    if (links) {
+        body[size] = 0;
+        if (symlinkat(body, dir, name)) die(name);
+        return;
+    }
     int file = openat(dir, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) die(new);
     for (size_t done = 0; done < size;) {
@@ -69,9 +77,15 @@ static void publish(int dir, i64 number, char *body, size_t size) {
 static ssize_t take(int dir, const char *name, char *buffer, size_t room) {
     char held[128];
     snprintf(held, sizeof held, "%s.1700000000000000.1.host-%d-abcdef-1", name, getpid());
+    ssize_t target = 0;
+    if (links && (target = readlinkat(dir, name, buffer, room)) < 0) die("read");
     if (renameat(dir, name, dir, held)) {
         if (errno == ENOENT) return -1;
         die("claim");
+    }
+    if (links) {
+        if (unlinkat(dir, held, 0)) die("remove");
+        return target;
     }
     int file = openat(dir, held, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) die(held);
@@ -93,7 +107,7 @@ static char **listing(int dir, size_t *count) {
     char **names = malloc(room * sizeof *names);
     struct dirent *entry;
     while ((entry = readdir(handle))) {
-        if (entry->d_type != DT_REG || strspn(entry->d_name, "0123456789") != strlen(entry->d_name)) continue;
+        if (entry->d_type != (links ? DT_LNK : DT_REG) || strspn(entry->d_name, "0123456789") != strlen(entry->d_name)) continue;
         if (used == room) names = realloc(names, (room *= 2) * sizeof *names);
         names[used++] = strdup(entry->d_name);
     }
@@ -213,7 +227,8 @@ static void list(const char *path) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 6 && !strcmp(argv[1], "store")) store(argv[2], atoll(argv[3]), atoll(argv[4]), atoll(argv[5]));
+    links = argc > 1 && !strcmp(argv[1], "links");
+    if (argc == 6 && (links || !strcmp(argv[1], "store"))) store(argv[2], atoll(argv[3]), atoll(argv[4]), atoll(argv[5]));
     else if (argc == 7 && !strcmp(argv[1], "produce"))
         produce(argv[2], atoll(argv[3]), atoll(argv[4]), atoll(argv[5]), atoll(argv[6]));
     else if (argc == 4 && !strcmp(argv[1], "consume")) consume(argv[2], argv[3]);

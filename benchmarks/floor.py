@@ -40,7 +40,7 @@ def _build() -> str | None:
 
 
 def perl() -> bool:
-    """Whether Perl's Directory::Queue is installed."""
+    """Return whether Perl's Directory::Queue is installed."""
     if shutil.which("perl") is None:
         return False
     return (
@@ -58,7 +58,7 @@ def command(peer: str, built: str, *arguments: object) -> list[str]:
 
 
 def run(peer: str, built: str, *arguments: object) -> dict[str, Any]:
-    """Run one and return what it says."""
+    """Run a program peer and return its results."""
     done = subprocess.run(command(peer, built, *arguments), check=True, capture_output=True, text=True)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -1,4 +1,4 @@
-"""What was to be reached, judged by the figures of a run."""
+"""The goals, judged by the figures of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Goal(NamedTuple):
 
 
 def goals(figures: Figures) -> list[Goal]:
-    """All of them, in the order of the page."""
+    """Return all goals, in the order of the page."""
     return [*_floor(figures), *_single(figures), *_peers(figures)]
 
 
@@ -70,7 +70,7 @@ def _at_most(what: str, limit: float, value: float | None, form: str) -> Goal:
 
 
 def _peers(figures: Figures) -> Iterator[Goal]:
-    """Ahead of every peer of its kind, in every cell."""
+    """Yield the goals of being ahead of every peer of the same kind in every cell."""
     behind: list[str] = []
     cells = 0
     for on, count in sorted({(row["on"], row["count"]) for row in figures.find(work="store", size=1024)}):

@@ -1,4 +1,4 @@
-"""What it costs to look: at a hundred thousand names, at nothing, at a million, and to start at all."""
+"""The cost of looking: at a hundred thousand names, at an empty queue, after a million; and of starting."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def scan(cell: Cell) -> Result:
 
 
 def _typed(fd: int) -> list[str]:
-    """The least that a queue must know: the names of the regular files."""
+    """Return the least that a queue must know: the names of the regular files."""
     with os.scandir(fd) as found:
         return [entry.name for entry in found if entry.is_file(follow_symlinks=False)]
 
 
 def _best(**actions: Callable[[], Any]) -> Result:
-    """CPU seconds of each, the best of five; taken in turn, so that a machine that slows down slows all of them."""
+    """Return the CPU seconds of each, the best of five, taken in turn so that a slower machine slows all of them."""
     spent: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(5):
         for name, action in actions.items():
@@ -82,7 +82,7 @@ def _dirq_purge(cell: Cell) -> Result:
 
 
 def backlog(cell: Cell) -> Result:
-    """What an empty look costs after `count` messages have come and gone, against a queue that never held any."""
+    """Compare an empty look after `count` messages have come and gone with one at a queue that never held any."""
     peer = PEERS[cell.peer](cell.path)
     fresh = _empty_look(PEERS[cell.peer](cell.path + ".fresh"))
     for number in range(cell.count):
@@ -105,7 +105,7 @@ def _empty_look(peer: Peer) -> float:
 
 
 def memory(cell: Cell) -> Result:
-    """Peak memory of a consumer that takes one message, above what it held before; the queue must be filled."""
+    """Measure how much one get raises the peak memory of a consumer; the queue must be filled."""
     peer = PEERS[cell.peer](cell.path)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(cell.path)) as other:
         small = PEERS[cell.peer](other + "/q")
@@ -120,7 +120,7 @@ def memory(cell: Cell) -> Result:
 
 
 def startup(cell: Cell) -> Result:
-    """CPU of a bare interpreter, of importing the library, and of one put and one get from the shell."""
+    """Measure the CPU time of a bare interpreter, of importing the library, and of one put and one get from the shell."""
     env = os.environ | {"DIRQUEUE_DIR": cell.path}
     command = [sys.executable, "-m", "dirqueue"]
     runs = {

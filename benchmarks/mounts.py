@@ -45,7 +45,7 @@ class Place:
 
 @contextlib.contextmanager
 def place(wanted: str, *, disk: Path | None = None, own: bool = False) -> Iterator[Place]:
-    """Give a place by the name of a filesystem or by a path.
+    """Yield a place by the name of a filesystem or by a path.
 
     `disk` is where an image lies, memory if None. `own` asks for a mount that goes away with all that is in it: to
     delete a million files takes longer than to measure them.
@@ -116,7 +116,7 @@ def _image(name: str, disk: Path | None) -> Iterator[Place]:
 
 
 def _unmount(point: str | Path) -> None:
-    """A worker that was killed may still hold it for a moment: then it goes when nobody does."""
+    """Unmount, lazily if a worker that was killed still holds it for a moment."""
     if subprocess.run(["umount", str(point)], check=False, capture_output=True).returncode:
         subprocess.run(["umount", "--lazy", str(point)], check=True)
 
@@ -134,7 +134,7 @@ def filesystem_of(path: str | Path) -> tuple[str, str]:
 
 
 def has_journal(device: str) -> bool:
-    """Whether an ext4 device has a journal: the kernel keeps a thread, and an entry, for each that has."""
+    """Return whether an ext4 device has a journal: the kernel lists those that have one."""
     name = os.path.basename(os.path.realpath(device))
     try:
         return any(entry.startswith(f"{name}-") for entry in os.listdir("/proc/fs/jbd2"))

@@ -39,7 +39,7 @@ class Peer:
         raise NotImplementedError
 
     def ack(self, handle: Any) -> None:
-        """Nothing to do where get already removed it."""
+        """Acknowledge; nothing to do where get has already removed the message."""
 
     def wait(self, seconds: float) -> Got:
         """Poll each 10 ms, as a user of a queue without a blocking get would."""

@@ -64,7 +64,7 @@ PEERS: dict[str, type[Peer]] = {
 
 
 def available(name: str) -> bool:
-    """Whether this peer is installed (and, of our own layouts, built)."""
+    """Return whether this peer is installed (and, of dirqueue's own layouts, built)."""
     peer = PEERS[name]
     if peer.module and importlib.util.find_spec(peer.module) is None:
         return False
@@ -80,7 +80,7 @@ def available(name: str) -> bool:
 
 
 def version(name: str) -> str:
-    """The version of the distribution a peer comes from."""
+    """Return the version of the distribution that a peer comes from."""
     package = PEERS[name].package
     try:
         return metadata.version(package) if package else "Python's own"
@@ -89,6 +89,6 @@ def version(name: str) -> str:
 
 
 def of_our_kind(name: str, figures: Figures) -> bool:
-    """Several processes by its own word, and what a killed consumer held came again: whom to compare with first."""
+    """Return whether a peer is compared with first: it is made for several processes and loses nothing to a kill."""
     died = figures.find(group="death", peer=name)
     return PEERS[name].shared and (not any(row["lost"] for row in died) if died else PEERS[name].acks)

@@ -35,7 +35,7 @@ class Group:
 
 
 def everybody() -> list[str]:
-    """All peers that are here, the floors first."""
+    """Return all peers that are installed, the floors first."""
     found = ["c"] if floor.binary() else []
     found += [name for name in peers.PEERS if peers.available(name)]
     if floor.perl():
@@ -44,7 +44,7 @@ def everybody() -> list[str]:
 
 
 class Planner:
-    """Makes groups of the peers that are wanted and there."""
+    """Makes groups of the wanted peers that are installed."""
 
     def __init__(self, wanted: list[str]) -> None:
         self.here = wanted
@@ -58,7 +58,7 @@ class Planner:
         rounds: int = 1,
         **cell: object,
     ) -> Group:
-        """The same cell for several peers."""
+        """Return a group with the same cell for several peers."""
         some = tuple(
             Cell(peer=peer, binary=self.binary, **cell)  # type: ignore[arg-type]
             for peer in among
@@ -67,7 +67,7 @@ class Planner:
         return Group(name, place, some, rounds)
 
     def those(self, *, shared: bool = False, but: tuple[str, ...] = ("dirqueue-sync",)) -> list[str]:
-        """All peers, or those that several processes may use."""
+        """Return all peers, or those that several processes may use."""
         return [
             name
             for name in self.here
@@ -78,7 +78,7 @@ class Planner:
 
 
 def quick(wanted: list[str], places: list[str]) -> list[Group]:
-    """About a minute: every kind of work once, few peers, small numbers."""
+    """Return the plan of about a minute: every kind of work once, few peers, small numbers."""
     plan = Planner(wanted)
     groups: list[Group] = []
     for place in places:
@@ -108,7 +108,7 @@ def quick(wanted: list[str], places: list[str]) -> list[Group]:
 
 
 def whole(wanted: list[str], places: list[str]) -> list[Group]:
-    """About ten minutes: all of it."""
+    """Return the plan of about ten minutes: all of it."""
     plan = Planner(wanted)
     groups: list[Group] = []
     first, last = places[0], places[min(1, len(places) - 1)]
@@ -171,7 +171,7 @@ def whole(wanted: list[str], places: list[str]) -> list[Group]:
 
 
 def _mix(plan: Planner, name: str, place: str, rounds: int, count: int, rate: float = 0.0) -> Group:
-    """Two producers and two consumers, of all that several processes may use."""
+    """Return a group of two producers and two consumers, of all peers that several processes may use."""
     among = plan.those(shared=True)
     return plan.group(
         name, place, among, rounds, work="mix", count=count, producers=2, consumers=2, rate=rate
@@ -179,20 +179,20 @@ def _mix(plan: Planner, name: str, place: str, rounds: int, count: int, rate: fl
 
 
 def _death(plan: Planner, place: str, among: Sequence[str]) -> Group:
-    """Ten messages, a consumer that holds three of them is killed."""
+    """Return a group in which a consumer that holds three of ten messages is killed."""
     group = plan.group("death", place, among, 1, work="death", count=10, take=3)
     return dataclasses.replace(group, at_once=True)
 
 
 def _sized(size: int) -> list[str]:
-    """16 MiB through a queue that linear text or pickles it: the nearest only."""
+    """Return the peers for bodies of a size; fewer for 16 MiB, which are slow through text or pickles."""
     if size > MIB:
         return [*MAIN, *NEAR, "litequeue", "diskcache"]
     return [*MAIN, *NEAR, "persist-file", "queuelib", "litequeue", "localqueue", "diskcache", "huey-sqlite"]
 
 
 def _durable(plan: Planner, count: int, rounds: int) -> list[Group]:
-    """On an image that lies on the real disk, where fsync costs what it costs."""
+    """Return groups on an image on the real disk, where an fsync has its real cost."""
     among = ("floor", "dirqueue-sync", "vsqs", "maildir", "persist-sqlite", "persist-ack", "huey-sqlite")
     return [
         plan.group("durable", "disk", among, rounds, work="durable", count=count, cap=3.0),

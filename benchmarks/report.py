@@ -59,7 +59,7 @@ def write(results: Path, page: Path) -> None:
 
 
 def method(facts: dict[str, Any], figures: Figures, where: str) -> list[str]:
-    """How it was measured, and how far to believe it."""
+    """Return the section on how it was measured, and how far to trust it."""
     loads = [row["load"] for row in figures.rows]
     versions = ", ".join(
         f"{title(name)} {version}"
@@ -100,7 +100,7 @@ def method(facts: dict[str, Any], figures: Figures, where: str) -> list[str]:
                 ],
             ],
         ),
-        "dirqueue runs with `sync=False` except where *sync* is said, since most peers do not sync either. An ext4",
+        "dirqueue runs with `sync=False` except where a table says *sync*, since most peers do not sync either. An ext4",
         "without a journal is refused: there every creation checks recently deleted inodes, and all would measure",
         "that.",
         "Run it yourself:",
@@ -111,7 +111,7 @@ def method(facts: dict[str, Any], figures: Figures, where: str) -> list[str]:
     if facts.get("quick"):
         out += [
             "**This was a quick run: most cells were measured once. It shows that everything works and how far apart peers",
-            "are; it cannot tell whether a goal within a few tenths is met, nor who leads by less than a half.**",
+            "are; it cannot tell whether a goal within a few tenths is met, nor which peer leads by less than a half.**",
             "",
         ]
     if figures.failed:
@@ -124,7 +124,7 @@ def method(facts: dict[str, Any], figures: Figures, where: str) -> list[str]:
 
 
 def goal_table(figures: Figures) -> list[str]:
-    """What was to be reached, and whether it was."""
+    """Return the table of goals, and whether each was met."""
     rows = [
         [goal.what, goal.limit, goal.measured, {True: "yes", False: "**no**", None: "–"}[goal.met]]
         for goal in goals(figures)
@@ -144,7 +144,7 @@ def goal_table(figures: Figures) -> list[str]:
 
 
 def plots_of(figures: Figures, results: Path) -> list[tuple[str, str]]:
-    """Draw what a table shows badly; (file, words) of each."""
+    """Draw what a table shows badly; return the file and the caption of each."""
     results.mkdir(parents=True, exist_ok=True)
     drawn: list[tuple[str, str]] = []
     for on in ("tmpfs", "ext4"):

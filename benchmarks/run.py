@@ -53,7 +53,7 @@ class Bench:
         self._inside = inside
 
     def run(self, groups: list[plan.Group]) -> None:
-        """All groups, the rounds of each spread over the whole time; only the first ones when the time is over."""
+        """Run all groups, the rounds of each spread over the whole time; when it is over, only the first rounds."""
         groups = [group for group in groups if group.cells and group.place in self.places]
         rounds = [(group, number) for group in groups for number in range(group.rounds)]
         rounds.sort(key=lambda each: (each[1] + random.random()) / each[0].rounds)
@@ -124,7 +124,7 @@ class Bench:
 
 
 def say(text: str) -> None:
-    """Talk on stderr."""
+    """Write progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 

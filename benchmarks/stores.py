@@ -17,7 +17,7 @@ from peers_files import DirQueue, Floor
 
 
 def store(cell: Cell) -> Result:
-    """Put `count`, then take `take` of them; the growth curve, the payload sizes and the million."""
+    """Put `count` messages, then take `take` of them: for growth, payload sizes and the million."""
     take = cell.take or cell.count
     if cell.peer in floor.TITLES:
         return floor.run(cell.peer, cell.binary, "store", cell.path, cell.count, cell.size, take)
@@ -36,7 +36,7 @@ def store(cell: Cell) -> Result:
 
 
 def putting(put: Callable[[bytes], object], size: int, bodies: list[bytes]) -> Callable[[int], bool]:
-    """What the harness does to put one message."""
+    """Return what the harness calls to put one message."""
 
     def one(number: int) -> bool:
         put(bodies[number] if bodies else body_of(number, size))
@@ -48,7 +48,7 @@ def putting(put: Callable[[bytes], object], size: int, bodies: list[bytes]) -> C
 def taking(
     get: Callable[[], Got], ack: Callable[[Any], object], note: Callable[[bytes], object]
 ) -> Callable[[int], bool]:
-    """What the harness does to take one message."""
+    """Return what the harness calls to take one message."""
 
     def one(_: int) -> bool:
         found = get()
@@ -62,7 +62,7 @@ def taking(
 
 
 def idle(step: Callable[[int], bool], count: int) -> float:
-    """CPU seconds that the harness itself spends on one message: the same loop around a queue that does nothing."""
+    """Return the CPU seconds of the harness for one message: the same loop around a queue that does nothing."""
     some = min(count, 1000)
     return min(timed(step, some)["cpu"] for _ in range(3)) / some
 
@@ -94,7 +94,7 @@ def drain(peer: Peer, cell: Cell, take: int) -> Result:
 
 
 def durable(cell: Cell) -> Result:
-    """One message at a time, on the disk when put returns (as far as the peer promises that)."""
+    """Put one message at a time, each on disk when put returns (as far as the peer promises that)."""
     peer = PEERS[cell.peer](cell.path)
     warm_up(peer, cell.size)
     if isinstance(peer, Floor):
@@ -114,7 +114,7 @@ def _floor_durable(peer: Any, body: bytes) -> bool:
 
 
 def batch(cell: Cell) -> Result:
-    """put_many of `take` messages, until `count` are there."""
+    """Put `take` messages at a time with put_many, until `count` are there."""
     peer = PEERS[cell.peer](cell.path)
     assert isinstance(peer, DirQueue)
     warm_up(peer, cell.size)

@@ -1,7 +1,7 @@
 """The workloads by name. Each takes a cell and returns what it measured, as plain values.
 
 A cell runs in a process of its own (`python benchmarks/work.py CELL-AS-JSON`), so that one peer's memory, imports and
-threads are no other's. Bodies are numbered and stamped: what is lost or comes twice is counted in every cell.
+threads do not count for another. Bodies are numbered and stamped: what is lost or comes twice is counted in every cell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORK: dict[str, Callable[[Cell], Result]] = {
 
 
 def run(cell: Cell) -> Result:
-    """Do one cell in this process."""
+    """Measure one cell in this process."""
     return WORK[cell.work](cell)
 
 

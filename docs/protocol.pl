@@ -1,7 +1,8 @@
 #!/usr/bin/perl
 # The dirqueue protocol in Perl, written from protocol.md alone, with core modules only.
 #   protocol.pl put QUEUE [body=TEXT] [delay=S] [priority=N]  prints the id; the body is standard input if not given
-#   protocol.pl get QUEUE [lease=S]                prints a handle; the body is the file QUEUE/HANDLE
+#   protocol.pl get QUEUE [lease=S]                prints a handle; the body is the file QUEUE/HANDLE or,
+#                                                  if that is a link, what follows the colon in its target
 #   protocol.pl renew QUEUE HANDLE [lease=S]       prints the new handle
 #   protocol.pl ack | release QUEUE HANDLE
 #   protocol.pl retry | reject QUEUE HANDLE [error=TEXT]
@@ -23,14 +24,15 @@ use Time::HiRes qw(gettimeofday lstat utime);
 my %DEFAULT = (
     format => 1, layout => 'auto', sync => 1, priorities => 0, default_priority => 5, max_messages => 0, max_size => 0,
     lease => 30, margin => 1, max_attempts => 5, backoff => 1, max_backoff => 300, order => 'fifo', keep_done => 0,
-    keep_done_for => 604800, keep_dead_for => 0, stale => 3600,
+    keep_done_for => 604800, keep_dead_for => 0, keep_expired => 1, stale => 3600, links => 0,
     schema => undef, granularity => 60, maxelts => 16000, milliseconds => 0,
 );
 my $ID     = qr/[1-9][0-9]{12}|[1-9][0-9]{15}|[1-9][0-9]{24,33}/;
 my $UNTIL  = qr/[1-9][0-9]{12}|[1-9][0-9]{15}/;
 my $OTHER  = qr/new|error|error\.new|batch|batch\.new|slice|part/;
 my $NAME   = qr/\A($ID)(?:\.($UNTIL)(?:\.(0|[1-9][0-9]{0,5})(?:\.([\w-]{1,100})(\.ack)?)?)?|\.($OTHER))?\z/a;
-my $INSIDE = qr{\A(?:(?:$ID)\.(?:batch|slice|part)/){0,2}\z};
+my $INSIDE = qr{\A(?:leased/|(?:(?:$ID)\.(?:batch|slice|part)/){0,2})\z};
+my ($MINUTE, $HOUR) = (60_000_000, 3_600_000_000);
 my %MESSAGE   = map { $_ => 1 } qw(ready delayed leased);
 my %DIRECTORY = map { $_ => 1 } qw(batch batch.new slice part);
 
@@ -61,19 +63,36 @@ sub order {    # (PRIORITY, TIME UNIQUE)
     return length $id > 25 ? (substr($id, 0, -25), substr($id, -25)) : (0, $id . '0' x (25 - length $id));
 }
 
+sub is_body {    # a file, or a link of ours: its target is a colon and the body
+    my $m = shift;
+    return S_ISREG($m->{mode}) || S_ISLNK($m->{mode}) && (readlink("$Q/$m->{path}") // '') =~ /\A:/;
+}
+sub there { my @facts = lstat "$Q/$_[0]{path}"; return scalar @facts }
+
 sub list {     # what is ours in one directory, and of the right type
     my $dir = shift;
     opendir my $d, "$Q/$dir" or return;
-    return grep { $_->{kind} && ($DIRECTORY{ $_->{kind} } ? S_ISDIR($_->{mode}) : S_ISREG($_->{mode})) }
+    return grep { $_->{kind} && ($DIRECTORY{ $_->{kind} } ? S_ISDIR($_->{mode}) : is_body($_)) }
         map { my (undef, undef, $mode, @f) = lstat "$Q/$dir$_";
               defined $mode ? { parse($_), dir => $dir, path => "$dir$_", mode => $mode, mtime => $f[6] } : () } readdir $d;
 }
 
-sub walk {     # the queue, its slices and batches, and their parts
-    my ($dir, $inner) = @_ ? (@_, qr/\Apart\z/) : ('', qr/\A(?:batch|slice)\z/);
+sub buckets { opendir my $d, "$Q/$_[0]" or return; return sort grep { /\A[1-9][0-9]{15}\z/a && -d "$Q/$_[0]$_" } readdir $d }
+sub later   { my ($id, $until, $n) = @_; 'later/' . ($until - $until % $MINUTE) . "/$id.$until.$n" }
+sub ended   { my ($room, $m, $now) = (@_, now()); "$room/" . ($now - $now % $HOUR) . "/$m->{id}.$now.$m->{n}" }
+
+sub walk {     # one directory, the batches and slices in it, and their parts
+    my ($dir, $inner) = (@_, qr/\A(?:batch|slice)\z/);
     my @found = list($dir);
-    return @found, map { walk("$_->{path}/") } grep { $_->{kind} =~ $inner } @found;
+    return @found, map { walk("$_->{path}/", qr/\Apart\z/) } grep { $_->{kind} =~ $inner } @found;
 }
+
+sub live {     # what waits or is held; what waits for a minute that has not begun is left alone
+    my $now = now();
+    return walk(''), walk('leased/'), map { walk("later/$_/") } grep { $_ <= $now } buckets('later/');
+}
+
+sub kept { my $room = shift; return map { list($_) } "$room/", map { "$room/$_/" } buckets("$room/") }
 
 sub is_over  { my ($m, $now) = @_; $m->{until} + ($m->{kind} eq 'leased' ? $S{margin} * 1e6 : 0) <= $now }
 sub is_spent { my $m = shift; $m->{n} && $S{max_attempts} && $m->{n} >= $S{max_attempts} }
@@ -85,6 +104,11 @@ sub sync_dir {
         sysopen(my $d, $dir, O_RDONLY | O_DIRECTORY) or $! == ENOENT ? next : stop(1, "$dir: $!");
         $d->sync or stop(1, "cannot sync $dir: $!");
     }
+}
+
+sub flush {      # an ack; btrfs flushes a rename and an unlink apart, so there it takes the whole filesystem
+    my $kind = $S{sync} ? `stat -f -c %T \Q$Q\E` : '';
+    return $kind eq "btrfs\n" ? system('sync', '-f', $Q) : sync_dir(@_);
 }
 
 sub make {    # a directory; inside the queue it gets the queue's own mode
@@ -110,11 +134,24 @@ sub publish {    # by link, which never replaces; by rename where there are no h
     return $! != EEXIST && $! != ENOENT && rename $new, $name;
 }
 
-sub move {       # the exact name to one that nobody else can make
-    my ($m, $to) = @_;
-    return $to if rename "$Q/$m->{path}", "$Q/$to";
-    $! == ENOENT ? stop(4, "$m->{path} is gone") : stop(1, "cannot rename in $Q: $!");
+sub into {       # a room, and the bucket in it
+    my ($room, $bucket) = split m{/}, shift;
+    make("$Q/$room", $Q);
+    make("$Q/$room/$bucket", "$Q/$room") if $bucket =~ /\A[0-9]{16}\z/;
 }
+
+sub move {       # the exact name to one that nobody else can make; its bucket may have to be made, or made again
+    my ($m, $to) = @_;
+    for (1 .. 20) {
+        return $to if rename "$Q/$m->{path}", "$Q/$to";
+        $! == ENOENT or stop(1, "cannot rename in $Q: $!");
+        there($m) && $to =~ m{/} or stop(4, "$m->{path} is gone");
+        into($to);
+    }
+    stop(1, "the directory of $to is removed as fast as it is made");
+}
+
+sub beside { "$Q/" . ($_[0] =~ s{[^/]+\z}{}r) . "$_[1]{id}.error" }    # where the note of a message lies
 
 sub note {       # a comment: if it cannot be written, go on
     my ($path, $error, $leased) = @_;
@@ -133,14 +170,21 @@ sub held {       # the lease that a handle names; its last rename was the claim 
     return { %m, dir => $dir // '', path => $_[0], leased => int $facts[10] * 1e6 };
 }
 
+sub change {     # the note is written before, or goes along after
+    my ($m, $to, $error) = @_;
+    my ($old, $new) = (beside($m->{path}, $m), beside($to, $m));
+    if (defined $error) { into($to); note($new, $error, $m->{leased}) }
+    eval { move($m, $to); 1 } or do { my $why = $@; unlink $new if defined $error && $old ne $new; die $why };
+    if ($old ne $new) { defined $error ? unlink $old : rename $old, $new }
+    return $to;
+}
+
 sub to_dead {
     my ($m, $error) = @_;
-    my ($beside, $note) = ("$Q/$m->{dir}$m->{id}.error", "$Q/dead/$m->{id}.error");
-    make("$Q/dead", $Q);
-    defined $error ? note($note, $error, $m->{leased}) : rename $beside, $note;
-    move($m, "dead/$m->{id}." . now() . ".$m->{n}");
-    unlink $beside;
-    sync_dir("$Q/dead", "$Q/$m->{dir}");
+    there($m) or stop(4, "$m->{path} is gone");
+    my $dead = ended('dead', $m);
+    change($m, $dead, $error);
+    sync_dir("$Q/" . ($dead =~ s{/[^/]+\z}{}r), "$Q/$m->{dir}");
     return '';
 }
 
@@ -158,9 +202,11 @@ sub put {
     my $lead = $S{priorities} ? $word{priority} // $S{default_priority} : '';
     for (1 .. 20) {
         my $id = $lead . new_id();
+        my $to = $word{delay} ? later($id, after($word{delay}), 0) : $id;
         create("$Q/$id.new", $body, $S{sync});
-        if (publish("$Q/$id.new", "$Q/$id" . ($word{delay} ? '.' . after($word{delay}) . '.0' : ''))) {
-            sync_dir($Q);
+        into($to) if $to ne $id;
+        if (publish("$Q/$id.new", "$Q/$to")) {
+            sync_dir("$Q/" . ($to =~ s{[^/]+\z}{}r));
             return $id;
         }
         unlink "$Q/$id.new";
@@ -170,15 +216,14 @@ sub put {
 
 sub get {
     my $turn = $S{order} eq 'lifo' ? -1 : 1;
-    for (1 .. 2) {    # a listing may miss a name that is being renamed
+    for (-f "$Q/paused" ? () : 1 .. 2) {    # a listing may miss a name that is being renamed
         my $now = now();
-        my @due = map { [$_, order($_->{id})] } grep { $MESSAGE{ $_->{kind} } && is_over($_, $now) } walk();
+        my @due = map { [$_, order($_->{id})] } grep { $MESSAGE{ $_->{kind} } && is_over($_, $now) } live();
         for my $m (map { $_->[0] } sort { $a->[1] <=> $b->[1] || $turn * ($a->[2] cmp $b->[2]) } @due) {
             if (is_spent($m)) { bury_spent($m); next }
             my $n = $m->{n} < 999_999 ? $m->{n} + 1 : $m->{n};
-            my $lease = join '.', "$m->{dir}$m->{id}", most(after($S{lease}), $m->{until} + 1), $n, token();
-            return $lease if rename "$Q/$m->{path}", "$Q/$lease";
-            $! == ENOENT or stop(1, "cannot claim from $Q: $!");
+            my $lease = join '.', "leased/$m->{id}", most(after($S{lease}), $m->{until} + 1), $n, token();
+            eval { change($m, $lease); 1 } ? return $lease : ref $@ && $@->{status} == 4 || die $@;
         }
     }
     stop(3, "nothing to get from $Q");
@@ -187,34 +232,33 @@ sub get {
 sub ack {
     my $m = held(shift);
     if ($S{keep_done}) {
-        make("$Q/done", $Q);
+        my $done = ended('done', $m);
         utime $m->{leased} / 1e6, $m->{leased} / 1e6, "$Q/$m->{path}";
-        move($m, "done/$m->{id}." . now() . ".$m->{n}");
-        sync_dir("$Q/done");
+        move($m, $done);
+        sync_dir("$Q/" . ($done =~ s{/[^/]+\z}{}r));
     } elsif (!unlink "$Q/$m->{path}") { $! == ENOENT ? stop(4, "$m->{path} is gone") : stop(1, "cannot ack: $!") }
     unlink "$Q/$m->{dir}$m->{id}.error";
-    sync_dir("$Q/$m->{dir}");
+    flush("$Q/$m->{dir}");
     return '';
 }
 
 sub renew {
     my $m = held(shift);
-    return move($m, join '.', "$m->{dir}$m->{id}", most(after($S{lease}), $m->{until} + 1), $m->{n}, token());
+    return change($m, join '.', "leased/$m->{id}", most(after($S{lease}), $m->{until} + 1), $m->{n}, token());
 }
 
 sub release {
     my $m = held(shift);
-    move($m, "$m->{dir}$m->{id}" . ($m->{n} > 1 ? '.' . now() . '.' . ($m->{n} - 1) : ''));
+    $m->{n} > 1 ? change($m, later($m->{id}, now(), $m->{n} - 1)) : move($m, $m->{id});
     return '';
 }
 
 sub retry {
     my ($m, %word) = (held(shift), @_);
     return to_dead($m, $word{error} // "failed $m->{n} times") if is_spent($m);
-    note("$Q/$m->{dir}$m->{id}.error", $word{error}, $m->{leased}) if defined $word{error};
     my $pause = $S{backoff} * 2**($m->{n} - 1);
     $pause = $S{max_backoff} if $pause > $S{max_backoff};
-    move($m, "$m->{dir}$m->{id}." . after($pause * (0.5 + rand 0.5)) . ".$m->{n}");
+    change($m, later($m->{id}, after($pause * (0.5 + rand 0.5)), $m->{n}), $word{error});
     return '';
 }
 
@@ -222,10 +266,10 @@ sub reject { my ($m, %word) = (held(shift), @_); to_dead($m, $word{error} // 're
 
 sub redrive {
     my %only = map { $_ => 1 } grep { /\A$ID\z/ } @_;
-    my @dead = grep { $_->{kind} eq 'delayed' && (!%only || $only{ $_->{id} }) } list('dead/');
+    my @dead = grep { $_->{kind} eq 'delayed' && (!%only || $only{ $_->{id} }) } kept('dead');
     my @back = grep { rename "$Q/$_->{path}", "$Q/$_->{id}" } @dead;    # not by link: killed in between, it would be both
-    unlink "$Q/dead/$_->{id}.error" for @back;
-    sync_dir($Q, "$Q/dead");
+    unlink "$Q/$_->{dir}$_->{id}.error" for @back;
+    sync_dir($Q);
     return join ' ', map { $_->{id} } @back;
 }
 
@@ -233,7 +277,7 @@ sub purge {
     sysopen(my $lock, "$Q/.purge.lock", O_RDWR | O_CREAT, 0666) or stop(1, "$Q/.purge.lock: $!");
     flock $lock, LOCK_EX | LOCK_NB or return 0;    # another purger is at work
     my ($now, $limit, $changed) = (now(), $S{stale} * 1e6, 0);
-    my @all = (walk(), list('dead/'), list('done/'));
+    my @all = (live(), kept('dead'), kept('done'));
     my %noted = map { $_->{dir} . $_->{id} => 1 } grep { $MESSAGE{ $_->{kind} } && $_->{n} } @all;
     for my $m (@all) {
         my ($kind, $ended) = ($m->{kind}, $m->{dir} =~ m{\A(dead|done)/});
@@ -248,6 +292,9 @@ sub purge {
         if    ($gone) { $changed += unlink "$Q/$m->{path}" }
         elsif ($kind eq 'slice' ? $put + 2e6 < $now : $kind =~ /\A(?:batch|part)\z/) { $changed += rmdir "$Q/$m->{path}" }
         elsif (!$ended && $MESSAGE{$kind} && is_spent($m) && is_over($m, $now)) { $changed += bury_spent($m) }
+    }
+    for my $bucket (map { my $room = $_; map { [$_, "$room/$_"] } buckets("$room/") } qw(later dead done)) {
+        $changed += rmdir "$Q/$bucket->[1]" if $bucket->[0] + $HOUR < $now;    # others may be about to use a later one
     }
     return $changed;
 }

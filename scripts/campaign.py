@@ -259,6 +259,14 @@ def cells(name: str, what: str) -> Callable[[float, Path, Progress], Result]:
     return run
 
 
+def transactions(scale: float, _place: Path, progress: Progress) -> Result:
+    """Schedules of transactions, with deaths, recoveries that die too, and lost replies."""
+    from lab import transactions
+
+    result: Result = transactions.campaign(scale, progress)
+    return result
+
+
 CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple[str, ...]]] = {
     "interleavings": (interleavings, "schedules", ()),
     "model": (
@@ -285,6 +293,7 @@ CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple
     "hostile": (fuzzing, "fuzzed names", ()),
     "users": (cells("test_users", "three users, three modes, three umasks"), "cells", ("root",)),
     "soak": (killer, "kills", ()),
+    "transactions": (transactions, "states", ()),
 }
 
 

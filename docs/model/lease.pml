@@ -2,7 +2,8 @@
  *
  *   spin -a -DTOKEN lease.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan
  *
- * The directory is one cell: the name the message has now. A name is a number; 0 is the ready name, GONE means
+ * The queue is one cell: the name the message has now, with the room it lies in; a rename between rooms is as atomic as
+ * one within a directory. A name is a number; 0 is the ready name, GONE means
  * acknowledged. Every call (rename, unlink) is one atomic step that compares the whole name and changes it, and
  * between any two steps of a client the others, and the clock, may do anything.
  *
