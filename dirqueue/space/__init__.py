@@ -2,6 +2,6 @@
 
 from dirqueue.message import Put
 from dirqueue.space.space import Space
-from dirqueue.space.transaction import Committed, Transaction
+from dirqueue.space.transaction import Committed, Transaction, Written
 
-__all__ = ["Committed", "Put", "Space", "Transaction"]
+__all__ = ["Committed", "Put", "Space", "Transaction", "Written"]

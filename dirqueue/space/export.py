@@ -13,10 +13,11 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from dirqueue import states
 from dirqueue.codecs import BYTES
+from dirqueue.disk.directory import Directory
 from dirqueue.errors import MessageNotFound, SettingsError
 from dirqueue.layouts.native.names import MALFORMED
 from dirqueue.message import Message
-from dirqueue.space import ids, naming, reads
+from dirqueue.space import naming, reads
 
 if TYPE_CHECKING:
     from dirqueue.space.space import Space
@@ -43,7 +44,7 @@ class Imported(NamedTuple):
     skipped: int
 
 
-def export(space: Space[Any], file: IO[str]) -> Exported:
+def export(space: Space[Any], directory: Directory, file: IO[str]) -> Exported:
     """Write every message that waits or is held."""
     lines: list[str] = []
     exact = False
@@ -53,7 +54,7 @@ def export(space: Space[Any], file: IO[str]) -> Exported:
             lines = list(_lines(space))
         except MessageNotFound:
             continue  # claimed or finished since it was listed
-        exact = before == _times(space) and not space.directory.mount.attributes_are_cached
+        exact = before == _times(space) and not directory.mount.attributes_are_cached
         if exact:
             break
     else:
@@ -67,7 +68,6 @@ def _times(space: Space[Any]) -> list[tuple[str, list[int]]]:
 
 
 def _lines(space: Space[Any], *, forgiving: bool = False) -> Iterator[str]:
-    own = {message: key for key, message in ids.every(space.directory)}
     for name in space.names():
         layout = space.queue(name).layout
         for entry in sorted(layout.entries(STATES), key=lambda entry: (entry.put, entry.id)):
@@ -80,7 +80,7 @@ def _lines(space: Space[Any], *, forgiving: bool = False) -> Iterator[str]:
                 if forgiving:
                     continue
                 raise
-            record = {"queue": name, **message.to_dict(), "own_id": own.get(entry.id), "body": body}
+            record = {"queue": name, **message.to_dict(), "own_id": message.own_id, "body": body}
             yield json.dumps(record) + "\n"
 
 

@@ -16,7 +16,7 @@ from dirqueue.layouts.text import names
 from dirqueue.layouts.text.grammar import Item, digest, item_at, items
 from dirqueue.layouts.text.notes import Note
 from dirqueue.layouts.text.turn import Ledger
-from dirqueue.message import Entry, Failure, instant
+from dirqueue.message import Details, Entry, Failure, instant
 
 _STATES = {"-": states_.READY, "=": states_.DONE, "!": states_.DEAD}
 
@@ -145,6 +145,12 @@ class Looker:
     def leased_at(self, entry: Entry) -> datetime | None:
         note = self._note(entry)
         return instant(note.since) if note is not None and note.since else None
+
+    def details(self, entry: Entry) -> Details | None:
+        return None
+
+    def holder(self, entry: Entry) -> str:
+        return entry.token
 
     def failure(self, entry: Entry) -> Failure | None:
         note = self._note(entry)
