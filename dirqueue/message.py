@@ -72,6 +72,11 @@ class Entry(NamedTuple):
         return self.card.version if self.card is not None else self.attempts
 
 
+def age(entry: Entry) -> tuple[int, int, str]:
+    """Return a sort key: by priority, then the oldest first."""
+    return entry.priority or 0, entry.put, entry.id
+
+
 class Put(NamedTuple):
     """A message to be put into a queue of a space: what `lease.ack(then=[...])` takes, and what a handler returns."""
 

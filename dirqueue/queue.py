@@ -17,19 +17,12 @@ from dirqueue.admission import Admission, PutOptions
 from dirqueue.codecs import Codec
 from dirqueue.consumer import Consumer
 from dirqueue.disk.directory import not_found
-from dirqueue.errors import (
-    CodecError,
-    Empty,
-    MessageNotFound,
-    QueueError,
-    SettingsError,
-    access_error,
-)
+from dirqueue.errors import CodecError, Empty, MessageNotFound, QueueError, SettingsError, access_error
 from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.layouts import locate, open_layout
 from dirqueue.layouts.base import Claim, Layout, Purged, refuse, remove_all
 from dirqueue.lease import Lease
-from dirqueue.message import Message
+from dirqueue.message import Message, age
 from dirqueue.settings import Given, Settings, StrPath, check_count, check_path, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
@@ -277,7 +270,7 @@ class Queue(Consumer[T]):
         Args:
             timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the queue's setting if None.
-            holder: Who holds it: any text, which `Message.holder` gives back; from then on its version is counted.
+            holder: Who holds it: any text, which `Message.holder` gives back.
         """
         if INTERRUPTS:
             check_interrupt()
@@ -404,11 +397,11 @@ class Queue(Consumer[T]):
             check_count("limit", limit)
         found = (entry for entry in self.layout.entries((state,)) if entry.state == state)
         if limit is None:
-            chosen = sorted(found, key=_age)
+            chosen = sorted(found, key=age)
         else:
             import heapq
 
-            chosen = heapq.nsmallest(limit, found, key=_age)
+            chosen = heapq.nsmallest(limit, found, key=age)
         return (Message(entry, self.layout, self._codec) for entry in chosen)
 
     def message(self, id: str) -> Message[T]:
@@ -499,7 +492,3 @@ class Queue(Consumer[T]):
         if gone and self.settings.sync:
             self.layout.directory.sync()
         return gone
-
-
-def _age(entry: Any) -> tuple[int, int, str]:
-    return entry.priority or 0, entry.put, entry.id

@@ -18,8 +18,10 @@ from dirqueue.errors import MessageNotFound, SettingsError
 from dirqueue.layouts.native.names import MALFORMED
 from dirqueue.message import Message
 from dirqueue.space import naming, reads
+from dirqueue.space.transaction import Transaction
 
 if TYPE_CHECKING:
+    from dirqueue.space.ground import Ground
     from dirqueue.space.space import Space
 
 #: How often a copy is begun again because the space changed meanwhile.
@@ -84,7 +86,7 @@ def _lines(space: Space[Any], *, forgiving: bool = False) -> Iterator[str]:
             yield json.dumps(record) + "\n"
 
 
-def import_(space: Space[Any], file: Iterable[str]) -> Imported:
+def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
     """Put what an export wrote, each message by itself."""
     put = skipped = 0
     for number, line in enumerate(file, 1):
@@ -101,9 +103,9 @@ def import_(space: Space[Any], file: Iterable[str]) -> Imported:
             target.layout.put(body, 0, priority)
             put += 1
             continue
-        with space.transaction() as t:
-            t.put_data(queue, body, id=id, priority=priority, skip_existing=True)
-            done = t.commit()
+        t = Transaction(ground, codec=BYTES)
+        t.put(queue, body, id=id, priority=priority, skip_existing=True)
+        done = t.commit()
         skipped += len(done.skipped)
         put += not done.skipped
     return Imported(put, skipped)

@@ -17,7 +17,7 @@ from dirqueue.errors import InvalidId, MessageNotFound, access_error
 from dirqueue.layouts.native import names as native_names
 from dirqueue.layouts.native.inspect import buckets
 from dirqueue.layouts.native.names import LATER, LEASED_ROOM
-from dirqueue.message import Entry, Message
+from dirqueue.message import Message, age
 from dirqueue.space import naming
 
 if TYPE_CHECKING:
@@ -48,12 +48,8 @@ def names(root: Directory) -> list[str]:
 def messages(queue: Queue[Any], codec: Codec[Any], limit: int | None) -> list[Message[Any]]:
     """Return what is waiting or held in a queue, in one pass over its names."""
     found = (entry for entry in queue.layout.entries(states.LIVE) if entry.state in states.LIVE)
-    chosen = sorted(found, key=_age) if limit is None else heapq.nsmallest(limit, found, key=_age)
+    chosen = sorted(found, key=age) if limit is None else heapq.nsmallest(limit, found, key=age)
     return [Message(entry, queue.layout, codec) for entry in chosen]
-
-
-def _age(entry: Entry) -> tuple[int, int, str]:
-    return entry.priority or 0, entry.put, entry.id
 
 
 def message(space: Space[Any], ground: Ground, id: str, queue: str | None) -> Message[Any]:

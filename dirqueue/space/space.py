@@ -264,7 +264,7 @@ class Space(Generic[T]):
         """
         from dirqueue.space import export
 
-        return export.import_(self, file)
+        return export.import_(self, self._ground, file)
 
     # --- cleaning ------------------------------------------------------------------------------------------
 

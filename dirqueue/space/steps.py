@@ -15,13 +15,14 @@ from dirqueue.errors import Full, SettingsError
 from dirqueue.layouts.base import Claim, Layout
 from dirqueue.layouts.native import holders, names, sidefile
 from dirqueue.layouts.native.names import DEAD, DONE, SPARK
+from dirqueue.layouts.native.side import note_of, note_text
 from dirqueue.lease import Lease
 from dirqueue.message import Card, Details, Entry, Message
 from dirqueue.queue import Queue
 from dirqueue.room import too_large
 from dirqueue.settings import Settings, check_count, check_priority, check_seconds
 from dirqueue.space import ids
-from dirqueue.space.work import Sidefile
+from dirqueue.space.work import Consumed, Insert, Sidefile, Work
 
 
 class Keep:
@@ -42,6 +43,8 @@ class Target(NamedTuple):
     side: Sidefile | None = None
     #: The side file that no name means afterwards.
     drop: str = ""
+    #: Whether the note of its last failure goes along.
+    note: bool = True
 
 
 class Step(NamedTuple):
@@ -162,9 +165,8 @@ class Change(NamedTuple):
             drop = sidefile.path_of(claim.id, old.side) if old.side else ""
         attempts = claim.attempts if isinstance(self.attempts, Keep) else self.attempts
         card = Card(old.version + 1, number, old.key).text
-        return Target(
-            f"{directory}/{names.free(id, self._until(entry, now), attempts, card, now)}", side, drop
-        )
+        place = names.free(id, self._until(entry, now), attempts, card, now)
+        return Target(f"{directory}/{place}", side, drop, isinstance(self.error, Keep))
 
     def _until(self, entry: Entry, now: int) -> int:
         if not isinstance(self.until, Keep):
@@ -197,6 +199,47 @@ def side_of(claim: Claim) -> str:
     """Return the side file of a message that goes; empty if it has none."""
     card = names.card_at(claim.place)
     return sidefile.path_of(claim.id, card.side) if card is not None and card.side else ""
+
+
+def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: int) -> Work:
+    """Return what is to be done, by the exact names as they are now known."""
+    consume, notes, carry, sides, drop, puts = [], [], [], [], [], []
+    for step in steps:
+        claim = step.claim()
+        target, side, old_side, keeps_note = step.target(claim, now)
+        sides += [side] if side is not None else []
+        drop += [old_side] if old_side else []
+        consume.append(Consumed(f"{step.queue}/{claim.place}", claim.id, target))
+        old = f"{step.queue}/{note_of(claim.place, claim.id)}"
+        new = note_of(target, target.rpartition("/")[2].partition(".")[0]) if target else ""
+        if step.reason is not None and target:
+            notes.append((new, note_text(step.reason, now, claim.leased)))
+        # A first delivery has no note yet.
+        if claim.attempts > bool(claim.leased) and (new != old or not keeps_note):
+            carry.append((old, new if step.reason is None and keeps_note else ""))
+    for each in inserts:
+        place = each.place(now)
+        key = ids.check(each.own_id) if each.own_id is not None else ""
+        link = each.layout.link_at  # type: ignore[attr-defined]
+        puts.append(Insert(place.path, each.id, each.data, key, each.skip, place.side, link))
+    need = [f"{step.queue}/{step.claim().place}" for step in needs]
+    layouts = [step.layout for step in steps] + [each.layout for each in inserts]
+    return Work(
+        tuple(consume),
+        tuple(puts),
+        tuple(need),
+        tuple(notes),
+        tuple(carry),
+        tuple(sides),
+        tuple(drop),
+        any(layout.settings.sync for layout in layouts),
+        now,
+    )
+
+
+def going(path: str, claim: Claim) -> Target:
+    """Return a target whose side file stays the same, or goes with the message."""
+    return Target(path, None, "" if path else side_of(claim))
 
 
 def done(step: Step, claim: Claim, now: int) -> str:

@@ -13,24 +13,25 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dirqueue import states
-from dirqueue.codecs import encode
+from dirqueue.codecs import Codec, encode
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import new_id
-from dirqueue.errors import Conflict, Contended, LeaseLost, Ref, SettingsError, access_error
+from dirqueue.errors import Contended, LeaseLost, SettingsError, access_error
 from dirqueue.failure import describe
 from dirqueue.layouts.base import Claim
-from dirqueue.layouts.native import conditions, holders, names, resolve
-from dirqueue.layouts.native.side import note_of, note_text
+from dirqueue.layouts.native import conditions, names, resolve
 from dirqueue.lease import Lease, finish, frozen
-from dirqueue.message import Entry, Message, instant
+from dirqueue.message import Entry, Message
 from dirqueue.settings import check_count, check_seconds
 from dirqueue.space import ids, steps
 from dirqueue.space.commit import Attempt
+from dirqueue.space.conflicts import Judge
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
+from dirqueue.space.results import Committed, committed
 from dirqueue.space.sides import drop_sides, write_sides
 from dirqueue.space.steps import (
     KEEP,
@@ -39,14 +40,14 @@ from dirqueue.space.steps import (
     Keep,
     Place,
     Step,
-    Target,
     check_failures,
     check_put,
     check_when,
     entry_of,
     layout_of,
+    make_up,
 )
-from dirqueue.space.work import Aborted, Consumed, Insert, Refused, Work
+from dirqueue.space.work import Aborted, Refused, Work
 
 if TYPE_CHECKING:
     from dirqueue.space.ground import Ground
@@ -57,33 +58,6 @@ PAUSE = 0.005
 LONGEST_PAUSE = 0.2
 
 
-class Written(NamedTuple):
-    """A message as a transaction has put or changed it."""
-
-    id: str
-    version: int
-    #: The name of its queue.
-    queue: str
-    #: When it can be claimed, or when its lease ends; None if it can be claimed at once.
-    until: datetime | None
-    attempts: int
-
-
-class Committed(NamedTuple):
-    """What a transaction did."""
-
-    #: The ids of the messages that were put, in the order given; those of existing ones where `skip_existing` said so.
-    ids: list[str]
-    #: Those of your own ids that existed already, and were skipped.
-    skipped: list[str]
-    #: What was put, in the order given; None where an existing message was as good.
-    puts: list[Written | None] = []  # noqa: RUF012 - never changed
-    #: What was changed, moved, renewed or given back, in the order given; None for what is gone.
-    changes: list[Written | None] = []  # noqa: RUF012
-    #: When, by the clock of the file server: the reading that all the times above were made of.
-    at: datetime | None = None
-
-
 class Transaction:
     """Puts, acks, moves and needs that are committed together: by `commit`, or by the end of a `with` block.
 
@@ -91,8 +65,9 @@ class Transaction:
     What only its holder may do to a message that was looked at, a transaction of that holder may.
     """
 
-    def __init__(self, ground: Ground, holder: str | None = None) -> None:
+    def __init__(self, ground: Ground, holder: str | None = None, codec: Codec[Any] | None = None) -> None:
         self._ground = ground
+        self._codec = codec or ground.codec
         #: As tokens have it; empty if nobody is named.
         self._holder = "" if holder is None else ground.written(holder)
         self._steps: list[Step] = []
@@ -141,32 +116,7 @@ class Transaction:
             failures: What `Message.failures` says of it.
             error: What `Message.error` says of it.
         """
-        return self.put_data(
-            queue,
-            encode(self._ground.codec, body),
-            delay=delay,
-            priority=priority,
-            id=id,
-            skip_existing=skip_existing,
-            at=at,
-            failures=failures,
-            error=error,
-        )
-
-    def put_data(
-        self,
-        queue: str,
-        data: bytes,
-        *,
-        delay: float = 0,
-        priority: int | None = None,
-        id: str | None = None,
-        skip_existing: bool = False,
-        at: datetime | None = None,
-        failures: int = 0,
-        error: str | BaseException | None = None,
-    ) -> str:
-        """Put a body that is encoded already; otherwise as `put`."""
+        data = encode(self._codec, body)
         self._open()
         until = check_when(delay, at)
         check_failures(failures, error)
@@ -318,7 +268,7 @@ class Transaction:
             target,
             delay,
             until or KEEP,
-            KEEP if body is KEEP else encode(self._ground.codec, body),
+            KEEP if body is KEEP else encode(self._codec, body),
             failures,
             error if isinstance(error, Keep) else describe(error),
             attempts,
@@ -355,7 +305,7 @@ class Transaction:
         self._steps.append(
             step._replace(
                 how=how,
-                target=lambda claim, now: _to(place(step, claim, now), claim),
+                target=lambda claim, now: steps.going(place(step, claim, now), claim),
                 reason=reason,
                 alone=alone,
             )
@@ -372,7 +322,9 @@ class Transaction:
         entry = entry_of(verb, message, allowed)
         step = self._step(verb, message.layout, None, entry, entry.id)
         self._steps.append(
-            step._replace(target=lambda claim, now: _to(place(step, claim, now), claim), reason=reason)
+            step._replace(
+                target=lambda claim, now: steps.going(place(step, claim, now), claim), reason=reason
+            )
         )
 
     def _step(self, verb: str, layout: Any, lease: Lease[Any] | None, entry: Entry | None, id: str) -> Step:
@@ -417,37 +369,17 @@ class Transaction:
                     try:
                         held.enter_context(frozen(step.lease, step.verb))
                     except LeaseLost as lost:
-                        raise self._lost(step, lost) from lost
-            now = self._now()
-            if any(step.is_held_from(self._holder, now) for step in self._steps):
-                raise self._conflict() or self._contended()
+                        raise self._judge().lost(step, lost) from lost
+            judge = self._judge()
+            if judge.is_held():
+                raise judge.conflict() or self._contended()
             skipped, work = (
                 self._alone()
                 if len(self._steps) == 1 and not self._inserts and not self._needs
                 else self._run()
             )
             self._over = "committed"
-        return self._committed(skipped, work)
-
-    def _committed(self, skipped: list[str], work: Work) -> Committed:
-        """Return what was done, as the names say it."""
-        puts: list[Written | None] = [
-            None if each.own_id in skipped else self._written(insert.path)
-            for each, insert in zip(self._inserts, work.insert, strict=True)
-        ]
-        changes = [self._written(each.target) for each in work.consume]
-        own = [each.own_id or each.id for each in self._inserts]
-        return Committed(own, skipped, puts, changes, instant(work.now))
-
-    def _written(self, path: str) -> Written | None:
-        if not path:
-            return None
-        queue, _, place = path.partition("/")
-        name = names.parse(place.rpartition("/")[2])
-        assert name is not None  # noqa: S101 - built by us
-        version = name.card.version if name.card is not None else name.attempts
-        until = instant(name.until) if name.until else None
-        return Written(name.id, version, self._ground.name_of(queue), until, name.attempts)
+        return committed(self._inserts, skipped, work, self._ground.name_of)
 
     def _open(self) -> None:
         if self._over:
@@ -456,7 +388,7 @@ class Transaction:
     def _alone(self) -> tuple[list[str], Work]:
         """One change by itself is one call, and needs no transaction."""
         step = self._steps[0]
-        work = self._work()
+        work = self._make_up()
         if (
             step.lease is None
             or step.alone is None
@@ -466,7 +398,7 @@ class Transaction:
         try:
             step.alone(step.lease.claim)
         except LeaseLost as lost:
-            raise self._lost(step, lost) from lost
+            raise self._judge().lost(step, lost) from lost
         finish(step.lease, step.how)
         return [], work
 
@@ -512,7 +444,7 @@ class Transaction:
         for tries in range(TRIES):
             if tries:
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**tries)))  # noqa: S311 - spreads clients
-            work = self._work()
+            work = self._make_up()
             try:
                 attempt = Attempt(owner, work)
             except OSError as error:
@@ -524,7 +456,7 @@ class Transaction:
                 ]
                 return skipped, work
             except Refused:
-                conflict = self._conflict()
+                conflict = self._judge().conflict()
                 if conflict is not None:
                     raise conflict from None
             except Aborted:
@@ -536,47 +468,17 @@ class Transaction:
                         self._finish(step, change.target)
         raise self._contended()
 
+    def _judge(self) -> Judge:
+        return Judge(self._ground, self._holder, self._steps, self._needs, self._inserts)
+
     def _contended(self) -> Contended:
         return Contended(
             f"others were in the way of the transaction in {self._ground.path!r} {TRIES} times; nothing was done"
         )
 
-    def _work(self) -> Work:
+    def _make_up(self) -> Work:
         """Return what is to be done, by the exact names as they are now known."""
-        consume, notes, carry, sides, drop = [], [], [], [], []
-        now = self._now()
-        for step in self._steps:
-            claim = step.claim()
-            target, side, old_side = step.target(claim, now)
-            sides += [side] if side is not None else []
-            drop += [old_side] if old_side else []
-            consume.append(Consumed(f"{step.queue}/{claim.place}", claim.id, target))
-            old = f"{step.queue}/{note_of(claim.place, claim.id)}"
-            new = note_of(target, target.rpartition("/")[2].partition(".")[0]) if target else ""
-            if step.reason is not None and target:
-                notes.append((new, note_text(step.reason, now, claim.leased)))
-            if claim.attempts > 1 and new != old:
-                carry.append((old, "" if step.reason is not None else new))
-        inserts = []
-        for each in self._inserts:
-            place = each.place(now)
-            key = ids.check(each.own_id) if each.own_id is not None else ""
-            link = each.layout.link_at  # type: ignore[attr-defined]
-            inserts.append(Insert(place.path, each.id, each.data, key, each.skip, place.side, link))
-        need = [f"{step.queue}/{step.claim().place}" for step in self._needs]
-        layouts = [step.layout for step in self._steps] + [each.layout for each in self._inserts]
-        sync = any(layout.settings.sync for layout in layouts)
-        return Work(
-            tuple(consume),
-            tuple(inserts),
-            tuple(need),
-            tuple(notes),
-            tuple(carry),
-            tuple(sides),
-            tuple(drop),
-            sync,
-            now,
-        )
+        return make_up(self._steps, self._needs, self._inserts, self._now())
 
     def _finish(self, step: Step, target: str) -> None:
         """Record how a lease ended."""
@@ -587,63 +489,3 @@ class Transaction:
             claim.place = target.partition("/")[2]
             claim.ends = int(target.rpartition("/")[2].split(".")[1])
         finish(step.lease, step.how)
-
-    # --- what was in the way -------------------------------------------------------------------------------
-
-    def _ref(self, step: Step) -> Ref:
-        return Ref(step.id, self._ground.name_of(step.queue), step.known().version)
-
-    def _lost(self, step: Step, lost: LeaseLost) -> Conflict:
-        """Return the conflict for a lease that is not held any more, with all else that is in the way."""
-        ref, found = self._ref(step), self._conflict()
-        missing, changed, held = (found.missing, found.changed, found.held) if found else ([], [], [])
-        if ref not in missing + changed + held:
-            missing = [ref, *missing]
-        return Conflict(
-            f"nothing was done: {lost}",
-            missing=missing,
-            changed=changed,
-            held=held,
-            taken=found.taken if found else [],
-        )
-
-    def _conflict(self) -> Conflict | None:
-        """Return all that is not as it was seen; None if everything is, so that it was only others passing by."""
-        found: dict[str, list[Ref]] = {"missing": [], "changed": [], "held": [], "taken": []}
-        fd, now = self._ground.directory.fd, self._now()
-        for step in (*self._steps, *self._needs):
-            if step.verb != "need" and step.is_held_from(self._holder, now):
-                found[self._became(step) or "held"].append(self._ref(step))
-            elif not fs.exists(f"{step.queue}/{step.claim().place}", fd):
-                kind = self._became(step)
-                if kind:
-                    found[kind].append(self._ref(step))
-        for each in self._inserts:
-            if each.own_id is not None and not each.skip and self._ground.find_own(each.own_id) is not None:
-                found["taken"].append(Ref(each.own_id, self._ground.name_of(each.queue)))
-        if not any(found.values()):
-            return None
-        shown = "; ".join(
-            f"{kind}: {', '.join(f'{ref.id} of {ref.queue!r}' for ref in refs[:5])}"
-            + (" ..." if len(refs) > 5 else "")
-            for kind, refs in found.items()
-            if refs
-        )
-        return Conflict(f"nothing was done in {self._ground.path!r}: {shown}", **found)
-
-    def _became(self, step: Step) -> str:
-        """Return what has become of a message that is not under its name any more."""
-        entry = step.layout.find(step.id)
-        if entry is None or entry.state in states.ENDED:
-            return "missing"
-        if entry.place.startswith(step.claim().place):
-            return ""  # held for a moment by another transaction
-        if entry.state != states.LEASED or entry.until <= self._now():
-            return "changed"
-        mine = bool(self._holder) and holders.holder_of(entry) == self._holder
-        return "changed" if mine else "held"
-
-
-def _to(path: str, claim: Claim) -> Target:
-    """Return a target whose side file stays the same, or goes with the message."""
-    return Target(path, None, "" if path else steps.side_of(claim))

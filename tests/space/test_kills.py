@@ -224,7 +224,7 @@ def test_death_of_a_helper_at_every_call_leaves_all_or_nothing(tmp_path, impatie
                     for queue in "abc":
                         layout = helper.queue(queue).layout
                         layout.directory.find()
-                        layout._cursor._refresh(helper.directory.clock.now())
+                        layout._cursor._refresh(helper._ground.directory.clock.now())
                     purge.clean(helper, helper._ground.directory)
                     purge.clean(helper, helper._ground.directory)
                 except Died:

@@ -191,6 +191,14 @@ def waiting(id: str, until: int, attempts: int, card: str = "", token: str = "")
     return f"{id}.{until}.{attempts}.{token}{card}" if token else f"{id}.{until}.{attempts}{card}"
 
 
+def unclaimed(text: str) -> str:
+    """Return the name of a message in a pinned lot: nobody else holds it, its deliveries are kept."""
+    name = parse(text)
+    if name is None or (name.kind != LEASED and name.card is None):
+        return text
+    return waiting(name.id, name.until, name.attempts, raised(text))
+
+
 def leased(id: str, until: int, attempts: int, token: str, card: str = "") -> str:
     """Return where a message is held."""
     return f"{LEASED_PREFIX}{id}.{until}.{attempts}.{token}{card}"

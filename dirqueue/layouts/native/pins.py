@@ -198,7 +198,7 @@ class Pins:
             return 0
         part = f"{new}/{chunk[0][1].partition('.')[0]}.{PART}"
         fs.make_inner(part, self.directory.fd)
-        moves = [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in chunk]
+        moves = [(prefix + name, f"{part}/{names.unclaimed(name)}") for prefix, name in chunk]
         if not self.directory.mount.calls_are_slow:
             return sum(self._move(src, dst) for src, dst in moves)
         from concurrent.futures import ThreadPoolExecutor
@@ -272,9 +272,8 @@ class Pins:
             for part, each in _contents(directory, path):
                 place = f"{path}/{part}/{each.text}"
                 set_time(directory, place, leased)
-                done = names.ended(
-                    DONE, each.id, directory.clock.now(), each.attempts + 1, names.raised(each.text)
-                )
+                card, now = names.raised(each.text), directory.clock.now()
+                done = names.ended(DONE, each.id, now, each.attempts + 1, card)
                 rooms.move(place, done)
                 kept.add(names.folder_of(done)[:-1])
                 count += 1
@@ -376,14 +375,6 @@ def _is_message(text: str) -> bool:
     return name is not None and name.kind in (READY, DELAYED)
 
 
-def _unclaimed(text: str) -> str:
-    """Return the name of a message that nobody holds, its deliveries kept."""
-    name = names.parse(text)
-    if name is None or (name.kind != LEASED and name.card is None):
-        return text
-    return names.waiting(name.id, name.until, name.attempts, names.raised(text))
-
-
 def _contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
     """Yield (part, message) of a lot."""
     for part in list(fs.listing(path, directory.fd)):
@@ -430,10 +421,9 @@ def owner(directory: Directory, consumer: str) -> Owner | None:
 
 def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
     """Return a pinned message as others see it: its token is the consumer."""
-    put, priority = names.micros_of(name.id), names.priority_of(name.id)
-    return Entry(
-        name.id, LEASED, prefix + name.text, put, until, name.attempts + 1, consumer, priority, name.card
-    )
+    put, lead = names.micros_of(name.id), names.priority_of(name.id)
+    place, attempts = prefix + name.text, name.attempts + 1
+    return Entry(name.id, LEASED, place, put, until, attempts, consumer, lead, name.card)
 
 
 def pinned(directory: Directory, prefix: str, until: int, consumer: str) -> Iterator[Entry]:

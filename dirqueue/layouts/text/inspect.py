@@ -12,6 +12,7 @@ from typing import BinaryIO, cast
 from dirqueue import states as states_
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import MessageNotFound
+from dirqueue.layouts.base import Claim, Layout, refuse_holder
 from dirqueue.layouts.text import names
 from dirqueue.layouts.text.grammar import Item, digest, item_at, items
 from dirqueue.layouts.text.notes import Note
@@ -145,6 +146,9 @@ class Looker:
     def leased_at(self, entry: Entry) -> datetime | None:
         note = self._note(entry)
         return instant(note.since) if note is not None and note.since else None
+
+    def claim_for(self, holder: str, seconds: float) -> Claim | None:
+        refuse_holder(cast("Layout", self))
 
     def details(self, entry: Entry) -> Details | None:
         return None

@@ -21,15 +21,7 @@ from dirqueue.disk.beside import Beside
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.errors import DirQueueError, LayoutError, MessageNotFound, QueueError, QueueNotFound
-from dirqueue.layouts.base import (
-    Claim,
-    Committer,
-    Purged,
-    bad_handle,
-    lost,
-    refuse,
-    refuse_holder,
-)
+from dirqueue.layouts.base import Claim, Committer, Purged, bad_handle, lost, refuse
 from dirqueue.layouts.text import names
 from dirqueue.layouts.text.cursor import Cursor
 from dirqueue.layouts.text.grammar import PAGE, digest, encode, padding
@@ -170,9 +162,6 @@ class Text(Looker):
         )
 
     # --- consumers -----------------------------------------------------------------------------------------
-
-    def claim_for(self, holder: str, seconds: float) -> Claim | None:
-        refuse_holder(self)
 
     def claim(self, seconds_: float) -> Claim | None:
         self._wakes_at = 0
