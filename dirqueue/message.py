@@ -47,8 +47,6 @@ class Details(NamedTuple):
     own_id: str = ""
     #: The body, if it was replaced.
     body: bytes | None = None
-    #: The transaction that wrote it; empty if it was a change by itself.
-    txn: str = ""
 
 
 class Entry(NamedTuple):

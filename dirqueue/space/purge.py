@@ -67,7 +67,7 @@ def clean(space: Space[Any], directory: Directory) -> int:
         else:
             _fence(path, fd)
     removed = ids.clean(directory)
-    for path in orphans(space.names(), space.queue, directory, stale, abort=True):
+    for path in orphans(space.names(), space.queue, directory, stale):
         removed += fs.discard(path, fd)
     if gone and not sweep(directory, {os.path.basename(path).removesuffix(GONE) for path in gone}):
         removed += sum(fs.remove_tree(path, fd) for path in gone)

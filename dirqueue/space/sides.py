@@ -14,9 +14,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.native import resolve, sidefile
-from dirqueue.layouts.native.conditions import OPEN, REGISTERS
-from dirqueue.layouts.native.register import Register
-from dirqueue.message import Details, Entry
+from dirqueue.layouts.native.resolve import NEVER
 from dirqueue.queue import Queue
 from dirqueue.space.work import Aborted, Sidefile
 
@@ -24,11 +22,11 @@ from dirqueue.space.work import Aborted, Sidefile
 TRIES = 6
 
 
-def write_sides(sides: Iterable[Sidefile], txn: str, fd: int, *, sync: bool) -> None:
+def write_sides(sides: Iterable[Sidefile], fd: int, *, sync: bool) -> None:
     """Write side files. Raises Aborted if a number is taken (another one will be drawn), and plain OSError."""
     folders = set()
     for path, details in sides:
-        _write(path, sidefile.dumps(details, txn), fd, sync=sync)
+        _write(path, sidefile.dumps(details), fd, sync=sync)
         folders.add(path.rpartition("/")[0])
     for folder in sorted(folders) if sync else ():
         fs.sync_directory(folder, fd)
@@ -61,47 +59,39 @@ def drop_sides(paths: Iterable[str], fd: int) -> None:
 
 
 def orphans(
-    names: Iterable[str], queue: Callable[[str], Queue[Any]], root: Directory, stale: int, *, abort: bool
+    names: Iterable[str], queue: Callable[[str], Queue[Any]], root: Directory, stale: int
 ) -> list[str]:
     """Return the side files that are stale, and that no name means or can come to mean.
 
-    RACE: it is decided first what can still be named, then every name is looked at, twice: a listing may miss a name
-    that is being renamed.
+    A put is staged before its side file is written, so that its conditional name means it. A change is of a message
+    that is there, with an earlier version: while it has that, a writer that was stopped may still go on.
+    RACE: every name is looked at after the side files were, and twice: a listing may miss one that is being renamed.
 
     Args:
         names: The queues of the space.
         queue: Opens one.
         root: The directory of the space.
         stale: How old one has to be, in microseconds.
-        abort: Whether to abort open transactions that wrote some; else theirs are left out.
     """
-    register = Register(root, REGISTERS)
-    verdict = register.decide if abort else register.look
-    found: dict[str, dict[int, Details]] = {}
+    found: dict[str, dict[int, int]] = {}
     for id, number in _old(root, stale):
-        details = _read(sidefile.path_of(id, number), root)
-        if details is not None and not (details.txn and verdict(details.txn) == OPEN):
-            found.setdefault(id, {})[number] = details
+        found.setdefault(id, {})[number] = _version(sidefile.path_of(id, number), root)
     for name in names if found else ():
         layout = queue(name).layout
         for entry in (*layout.entries(), *layout.entries()):
-            own = entry.id[-ID_DIGITS:]
+            own, meant = entry.id[-ID_DIGITS:], entry.card.side if entry.card is not None else 0
             if own in found:
-                found[own] = {n: said for n, said in found[own].items() if not _means(entry, n, said)}
+                left = found[own].items()
+                found[own] = {n: version for n, version in left if n != meant and version <= entry.version}
     return [sidefile.path_of(id, number) for id, numbers in found.items() for number in numbers]
 
 
-def _means(entry: Entry, number: int, details: Details) -> bool:
-    """Return whether a message means a side file, or may come to mean it by a change by itself."""
-    meant = entry.card.side if entry.card is not None else 0
-    return number == meant or (not details.txn and entry.version < details.version)
-
-
-def _read(path: str, root: Directory) -> Details | None:
+def _version(path: str, root: Directory) -> int:
+    """Return the version of the first name that may mean a side file; NEVER if it is incomplete."""
     try:
-        return sidefile.loads(fs.read_file(path, root.fd))
+        return sidefile.loads(fs.read_file(path, root.fd)).version
     except (FileNotFoundError, ValueError):
-        return None  # RACE: gone; or not as we write them, and left alone
+        return NEVER
 
 
 def _old(root: Directory, stale: int) -> Iterator[tuple[str, int]]:

@@ -406,7 +406,7 @@ class Transaction:
         fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
         try:
-            write_sides(work.sides, "", fd, sync=work.sync)
+            write_sides(work.sides, fd, sync=work.sync)
         except Aborted:
             return self._run()
         except OSError as error:

@@ -89,7 +89,7 @@ def _leftover_sides(path: str, layout: Native) -> list[Finding]:
         root.need()
         try:
             stale = micros(layout.settings.stale)
-            found = orphans(space.names(), space.queue, root, stale, abort=False)
+            found = orphans(space.names(), space.queue, root, stale)
         finally:
             root.close()
     return [Finding("Q30", f"../{each}") for each in found]
