@@ -7,19 +7,22 @@ no name can mean any more is removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
-from dirqueue.layouts.native import resolve, sidefile
+from dirqueue.layouts.native import conditions, names, resolve, sidefile
+from dirqueue.layouts.native.conditions import COMMITTED, MV, REGISTERS
+from dirqueue.layouts.native.names import ACKED, DELAYED, LEASED, READY, Name
+from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import NEVER
-from dirqueue.queue import Queue
+from dirqueue.space import reads
 from dirqueue.space.work import Aborted, Sidefile
 
 #: How often the directory of one is made again.
 TRIES = 6
+MESSAGES = frozenset((READY, DELAYED, LEASED, ACKED))
 
 
 def write_sides(sides: Iterable[Sidefile], fd: int, *, sync: bool) -> None:
@@ -58,32 +61,46 @@ def drop_sides(paths: Iterable[str], fd: int) -> None:
         fs.discard(path, fd)
 
 
-def orphans(
-    names: Iterable[str], queue: Callable[[str], Queue[Any]], root: Directory, stale: int
-) -> list[str]:
-    """Return the side files that are stale, and that no name means or can come to mean.
+def orphans(root: Directory, stale: int) -> list[str]:
+    """Return the side files that are stale, and that no name of the space means or can come to mean.
 
     A put is staged before its side file is written, so that its conditional name means it. A change is of a message
     that is there, with an earlier version: while it has that, a writer that was stopped may still go on.
     RACE: every name is looked at after the side files were, and twice: a listing may miss one that is being renamed.
 
     Args:
-        names: The queues of the space.
-        queue: Opens one.
         root: The directory of the space.
         stale: How old one has to be, in microseconds.
     """
     found: dict[str, dict[int, int]] = {}
     for id, number in _old(root, stale):
         found.setdefault(id, {})[number] = _version(sidefile.path_of(id, number), root)
-    for name in names if found else ():
-        layout = queue(name).layout
-        for entry in (*layout.entries(), *layout.entries()):
-            own, meant = entry.id[-ID_DIGITS:], entry.card.side if entry.card is not None else 0
-            if own in found:
-                left = found[own].items()
-                found[own] = {n: version for n, version in left if n != meant and version <= entry.version}
+    try:
+        for _ in range(2) if found else ():
+            for name in _names(root):
+                own, meant = name.id[-ID_DIGITS:], name.card.side if name.card is not None else 0
+                if own in found:
+                    at = name.card.version if name.card is not None else name.attempts
+                    found[own] = {n: first for n, first in found[own].items() if n != meant and first <= at}
+    except PermissionError:
+        return []  # another user's, with names in it that cannot be seen
     return [sidefile.path_of(id, number) for id, numbers in found.items() for number in numbers]
+
+
+def _names(root: Directory) -> Iterator[Name]:
+    """Yield the names of all messages: those that there are, and those that transactions are about to give them."""
+    register = Register(root, REGISTERS)
+    for _, text in reads.every_name(root.fd):
+        name, condition = names.parse(text), conditions.parse(text)
+        if name is not None and name.kind in MESSAGES:
+            yield name
+        elif condition is not None:
+            yield condition.base
+            if condition.how == MV and register.look(condition.txn) == COMMITTED:
+                target = register.plan(condition.txn).get(condition.base.id, "")
+                name = names.parse(target.rpartition("/")[2])
+                if name is not None:
+                    yield name
 
 
 def _version(path: str, root: Directory) -> int:
