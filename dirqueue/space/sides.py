@@ -25,11 +25,17 @@ TRIES = 6
 MESSAGES = frozenset((READY, DELAYED, LEASED, ACKED))
 
 
-def write_sides(sides: Iterable[Sidefile], fd: int, *, sync: bool) -> None:
-    """Write side files. Raises Aborted if a number is taken (another one will be drawn), and plain OSError."""
+def write_sides(sides: Iterable[Sidefile], made: list[str], fd: int, *, sync: bool) -> None:
+    """Write side files, and add the paths of those that are ours to `made`.
+
+    Raises:
+        Aborted: a number is taken; another one will be drawn.
+        OSError: plain.
+    """
     folders = set()
     for path, details in sides:
         _write(path, sidefile.dumps(details), fd, sync=sync)
+        made.append(path)
         folders.add(path.rpartition("/")[0])
     for folder in sorted(folders) if sync else ():
         fs.sync_directory(folder, fd)
