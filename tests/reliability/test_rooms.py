@@ -146,17 +146,26 @@ def test_note_goes_with_its_message(make):
     assert orphans(queue.path) == problems(queue.path) == []
 
 
-@pytest.mark.parametrize("verb", ["ack", "reject", "redrive"])
-def test_change_of_rooms_on_btrfs_flushes_the_filesystem(make, verb):
-    """There a flush of one directory leaves out what came from another: the message could be in two rooms."""
+@pytest.mark.parametrize("verb", ["put", "delayed put", "put_many", "ack", "reject", "redrive"])
+def test_flush_on_btrfs_is_one_of_the_filesystem(make, verb):
+    """There a flush of one directory leaves out what left another: a message could be in two rooms."""
     queue = make(sync=True)
     queue.put(b"x")
     queue.layout.directory.mount = mount.Mount("btrfs")
     lease = queue.get(timeout=0)
     if verb == "redrive":
         lease.reject("no")
-    act = {"ack": lease.ack, "reject": lambda: lease.reject("no"), "redrive": queue.redrive}[verb]
-    assert flushed(act)[1]
+    act = {
+        "put": lambda: queue.put(b"y"),
+        "delayed put": lambda: queue.put(b"y", delay=600),
+        "put_many": lambda: queue.put_many([b"y", b"z"]),
+        "ack": lease.ack,
+        "reject": lambda: lease.reject("no"),
+        "redrive": queue.redrive,
+    }[verb]
+    directories, whole = flushed(act)
+    assert whole
+    assert not [each for each in directories if os.path.isdir(each)]
 
 
 def test_delayed_put_stopped_for_longer_than_stale_is_written_again(make):
