@@ -83,7 +83,7 @@ def _only_more(ledger: Ledger, seal: Seal, facts: os.stat_result) -> bool:
     if facts.st_ino != seal.inode or facts.st_size < seal.size or ledger.journal.end != seal.end:
         return False
     last = stamp.seen_text(seal.seen)
-    if not seal.stamp or fs.pread(ledger.file, len(last), seal.other()) != last:
+    if fs.pread(ledger.file, len(last), seal.other()) != last:
         return False
     return _anchored(ledger, seal)
 
@@ -99,7 +99,7 @@ def _cut_short(ledger: Ledger, seal: Seal | None, facts: os.stat_result) -> bool
     Its record is behind the end that the seal knows. Either nothing but its block was added to the file, or the file
     is a new one that has seen the record, which nobody else could know.
     """
-    if seal is None or ledger.journal.end <= seal.end or not seal.stamp:
+    if seal is None or ledger.journal.end <= seal.end:
         return False
     around = fs.pread(ledger.file, PAGE, max(0, seal.stamp - PAGE // 2))
     stamps = [each for each in stamp.find(around) if each.queue == ledger.notes.queue]
@@ -313,9 +313,10 @@ class _Merge:
         block = str(told["block"]).encode("utf-8", "surrogateescape")
         if block and not self._unmarked and self._there(offset, block):
             self._missing.clear()  # CRASH: what was missing before it is in it
-            for place, after in told["flips"]:
-                if self._places().get(place) is not None:
-                    self._marks[place] = after
+            for where, known_by, after in told["flips"]:
+                place = self._places().get(where)
+                if place is not None and place.digest == known_by:
+                    self._marks[where] = after
 
     def _count(self, known_by: str, control: str, what: str) -> bool:
         """Find a message of that text (and state, if one is named) that was not counted for this yet; count it."""
@@ -357,7 +358,7 @@ class _Merge:
             if there is not None and there.digest == note.digest and self._fits(self._control(there), note):
                 moved[offset] = offset
                 taken.add(offset)
-            elif offset in self._missing and self._missing[offset].digest == note.digest:
+            elif self._is_missing(offset, note):
                 moved[offset] = -1 - offset
             else:
                 lost.append((offset, note))
@@ -369,6 +370,10 @@ class _Merge:
                     break
         return moved
 
+    def _is_missing(self, offset: int, note: Note) -> bool:
+        missing = self._missing.get(offset)
+        return missing is not None and missing.digest == note.digest and self._fits(missing.control, note)
+
     @staticmethod
     def _fits(control: str, note: Note) -> bool:
         """Return whether a note still says something of a message that is marked so."""
@@ -379,7 +384,7 @@ class _Merge:
         size = len(self._data)
         block, places, own = self._block(own)
         marks = [
-            (offset, after)
+            (offset, self._places()[offset].digest, after)
             for offset, after in self._marks.items()
             if self._data[offset : offset + 1] != after.encode()
         ]
@@ -398,7 +403,7 @@ class _Merge:
             done = 0
             while done < len(piece):
                 done += append(ledger.file, piece[done:])
-        for offset, after in marks:
+        for offset, _, after in marks:
             fs.pwrite(ledger.file, after.encode(), offset)
         ledger.size = size + len(block)
         ledger.notes.age += 1
@@ -440,8 +445,6 @@ class _Merge:
             where = moved.get(offset)
             if where is not None and where < 0:
                 where = places.get(-1 - where)
-                if where is not None and not self._fits(self._missing[offset].control, note):
-                    where = None
             if where is not None:
                 found[where] = note
         old.by_offset = found

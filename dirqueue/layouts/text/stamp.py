@@ -85,7 +85,7 @@ class Seal(NamedTuple):
     chain: int
     #: Up to where the file has seen the journal.
     seen: int
-    #: Where the numbers of the stamp are, and the one that is written next; 0 if there is none.
+    #: Where the numbers of the stamp are, and the one that is written next.
     stamp: int
     slot: int
     #: The last item was appended by somebody else: its offset, and until when more of it may come; or 0.
@@ -130,6 +130,6 @@ def anchor(tail: bytes, size: int, stamp_at: int) -> tuple[int, int]:
     """
     start = max(tail.rfind(b"\n", 0, len(tail) - 1) + 2, len(tail) - ANCHOR)
     at = size - max(0, len(tail) - start)
-    if stamp_at and stamp_at + WIDTH > at:
+    if stamp_at + WIDTH > at:
         return size, 0
     return at, crc32(tail[start:])

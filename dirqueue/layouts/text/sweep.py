@@ -41,16 +41,20 @@ def swept(ledger: Ledger, wanted: frozenset[str], *, sync: bool) -> int:
         return 0
     _need_alone(ledger, "clear")
     text, moved = _without(data, gone)
+    found = next((each for each in stamp.find(text) if each.queue == ledger.notes.queue), None)
+    if found is None:  # somebody has written over it
+        lines, found = stamp.lines(ledger.notes.queue)
+        text += b"" if text.endswith((b"\n", b"\r")) else b"\n"
+        found = found._replace(offset=len(text) + found.offset, slot=len(text) + found.offset)
+        text += lines
     _renote(ledger, moved)
     told = json.loads(ledger.notes.base()) | {"block": "", "flips": []}
     ledger.record(b"again %d %d %d %b" % (now, ledger.journal.end, len(text), json.dumps(told).encode()))
-    found = next((each for each in stamp.find(text) if each.queue == ledger.notes.queue), None)
-    end, stamp_at, slot = ledger.journal.end, 0, 0
-    if found is not None:
-        number, stamp_at, slot = stamp.seen_text(end), found.offset, found.slot
-        text = text[:slot] + number + text[slot + len(number) :]
+    end, slot = ledger.journal.end, found.slot
+    number = stamp.seen_text(end)
+    text = text[:slot] + number + text[slot + len(number) :]
     _put_in_place(ledger, text, sync=sync)
-    seal = Seal(0, -1, 0, 0, 0, 0, end, stamp_at, slot, 0, 0, 1, len(text), 0)
+    seal = Seal(0, -1, 0, 0, 0, 0, end, found.offset, slot, 0, 0, 1, len(text), 0)
     ledger.stamp(seal._replace(slot=seal.other()), before=text[-PAGE:])
     return len(gone)
 

@@ -417,9 +417,7 @@ class Ledger:
     def _replaced(self, seal: Seal) -> bool:
         """Return whether somebody saved another copy of the file since the turn began; marks and appends are none."""
         last = seen_text(seal.seen)
-        return fs.fstat(self.file).st_size < seal.size or (
-            bool(seal.stamp) and fs.pread(self.file, len(last), seal.other()) != last
-        )
+        return fs.fstat(self.file).st_size < seal.size or fs.pread(self.file, len(last), seal.other()) != last
 
     def _leave_to_the_next(self) -> None:
         """Do no more in this turn: somebody else is saving the file, and the next quiet turn redoes the record."""
@@ -439,16 +437,13 @@ class Ledger:
         """
         journal = self.journal
         seen = journal.end
-        if seal.stamp:
-            fs.pwrite(self.file, seen_text(seen), seal.slot)
+        text = seen_text(seen)
+        fs.pwrite(self.file, text, seal.slot)
         facts = fs.fstat(self.file)
-        if facts.st_size != self.size or (
-            seal.stamp and fs.pread(self.file, stamp.WIDTH, seal.stamp) != seal.numbers(seen)
-        ):
+        if facts.st_size != self.size or fs.pread(self.file, stamp.WIDTH, seal.stamp) != seal.numbers(seen):
             # RACE: somebody who does not lock saved the file in between. What is there now must not look as if it had
             # seen the record: it says again what it said before.
-            text = seen_text(seen)
-            if seal.stamp and fs.pread(self.file, len(text), seal.slot) == text:
+            if fs.pread(self.file, len(text), seal.slot) == text:
                 fs.pwrite(self.file, fs.pread(self.file, len(text), seal.other()), seal.slot)
             if facts.st_size < self.size:
                 self._withdraw(block, facts.st_size - len(block))
@@ -485,11 +480,7 @@ class Ledger:
 
 def read_all(fd: int, size: int) -> bytes:
     """Return the first `size` bytes of a file, or all if it has become shorter."""
-    data = fs.pread(fd, size, 0)
-    if len(data) == size:
-        return data
-    pieces = [data]
-    at = len(data)
+    pieces, at = [], 0
     while at < size and (data := fs.pread(fd, size - at, at)):
         pieces.append(data)
         at += len(data)

@@ -313,7 +313,7 @@ def test_put_waits_for_a_line_that_somebody_is_still_writing(make, path, monkeyp
 
     queue = make()
     queue.put(b"ours")
-    monkeypatch.setattr(merge, "QUIET", 300_000)
+    monkeypatch.setattr(merge, "QUIET", 5_000_000)
     with open(path, "ab") as file:
         file.write(b"-half")
         file.flush()
