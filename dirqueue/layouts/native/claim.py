@@ -119,6 +119,7 @@ class Claimer:
         try:
             return links.read(path, self.directory.fd)
         except OSError as error:
+            self._cursor.tried(path)
             if error.errno == errno.ELOOP:
                 self._cursor.leave_out(path)
             elif error.errno in (errno.ENOENT, errno.ESTALE):
@@ -201,6 +202,7 @@ class Claimer:
 
         None if it was the last one.
         """
+        self._cursor.tried(path)
         folder = names.folder_of(path)
         seen = parse(path[len(folder) :])
         if seen is None:
