@@ -57,6 +57,7 @@ class Text(Looker):
                 path=directory.path,
             )
         self.directory: Directory = directory
+        self.need_locks = directory.need_locks
         self._side = directory.side
         self.settings = settings
         self.space: Committer | None = None
@@ -454,6 +455,7 @@ class Text(Looker):
         self.in_turn(lambda: replaced(self.ledger, data, sync=sync), "replace", sync=sync)
 
     def purge_lock(self) -> str:
+        self.need_locks()
         self.directory.make()
         return os.path.join(self._side, names.PURGE_LOCK)
 

@@ -203,6 +203,7 @@ class Ledger:
             return
 
     def _open_lock(self) -> None:
+        self.directory.need_locks()
         self.directory.make()
         try:
             self._lock_fd = fs.open(names.LOCK, _LOCK_FLAGS, fs.FILE_MODE, dir_fd=self.directory.fd)
