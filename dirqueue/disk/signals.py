@@ -76,8 +76,9 @@ def aside(act: Callable[[], T]) -> T:
     _thread.start_new_thread(call, ())
     try:
         over.acquire()
-    except BaseException:
-        over.acquire()  # a handler raised: what was begun ends first
+    except BaseException:  # a handler raised: what was begun ends first
+        if not (returned or raised):  # RACE: it may have ended in the moment of the signal
+            over.acquire()
         raise
     if raised:
         raise raised[0]
