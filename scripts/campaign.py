@@ -178,7 +178,7 @@ def real_nfs(scale: float, _place: Path, progress: Progress) -> Result:
         ):
             count = int(2_000 * scale)
             acked, lost = network.flow(f"{one}/flow", f"{two}/flow", count)
-            wrong = network.judge(f"{export}/flow", count, acked, lost)
+            wrong = network.judge(f"{export}/flow", count, acked, lost) + network.text_file(one)
             site = soak.Site([f"{one}/soak", f"{two}/soak"], settings={"lease": 3.0, "margin": 1.0})
             account = soak.run(
                 place,
