@@ -317,7 +317,7 @@ def test_link_that_no_listing_told_of_is_read_after_the_claim(linked):
     """A name that ended a wait is tried without a listing."""
     linked.put(b"one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cursors.Cursor, "_linked", lambda self, strange, prefix: [])
+        patch.setattr(cursors.Cursor, "_linked", lambda self, strange, prefix: ([], strange))
         linked.layout.arrived(next(iter(names_in(linked.path))))
         assert linked.get(timeout=0).message.body == b"one"
 
