@@ -343,45 +343,41 @@ def show(title: str, cells: list[float]) -> None:
     print(f"{title:44}", *(f"{each:9.1f}" for each in cells), f"{max(cells) / cells[0]:7.2f}", flush=True)
 
 
-def measure_beside(name: str, where: str, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Print the first table of one filesystem."""
+def measure_beside(name: str, where: str, options: argparse.Namespace) -> Iterator[tuple[str, list[float]]]:
+    """Print the first table of one filesystem, and yield its rows."""
     print(f"\n{name}: CPU of one operation in microseconds, beside so many messages of the state")
     print(f"{'':44}", *(f"{each:9}" for each in options.beside), "  worst")
-    rows = {}
     for state in options.states:
         with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as path:
             for count in options.beside:
                 fill(f"{path}/{count}", state, count)
             for work in BESIDE_WORKS:
                 title = f"{work}, {state}"
-                rows[title] = least(
+                found = least(
                     options.rounds,
                     options.beside,
                     lambda count, work=work: cell(f"{path}/{count}", work, count),
                 )
-                show(title, rows[title])
-    return rows
+                show(title, found)
+                yield title, found
 
 
-def measure_many(name: str, where: str, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Print the second table of one filesystem."""
+def measure_many(name: str, where: str, options: argparse.Namespace) -> Iterator[tuple[str, list[float]]]:
+    """Print the second table of one filesystem, and yield its rows."""
     print(f"\n{name}: CPU of one message in microseconds, of few, of some and of many")
-    rows = {}
     for work in options.works:
         counts = [max(1, int(count * options.scale)) for count in MANY_WORKS[work][1]]
         title = f"{work}, {counts[-1]:,}"
-        rows[title] = least(options.rounds, counts, lambda count, work=work: apart(where, work, count))
-        show(title, rows[title])
-    return rows
+        found = least(options.rounds, counts, lambda count, work=work: apart(where, work, count))
+        show(title, found)
+        yield title, found
 
 
-def keep(name: str, about: str, rows: dict[str, dict[str, list[float]]]) -> None:
-    """Add the rows to the kept ones."""
+def keep(name: str, about: str, table: str, title: str, costs: list[float]) -> None:
+    """Add a row to the kept ones: a run may take hours, and be ended before its end."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     entry = kept.setdefault(name, {"about": about})
-    for table, found in rows.items():
-        old = entry.setdefault(table, {})
-        old.update({title: [round(cost, 1) for cost in costs] for title, costs in found.items()})
+    entry.setdefault(table, {})[title] = [round(cost, 1) for cost in costs]
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
@@ -407,12 +403,10 @@ def main() -> None:
         try:
             with mounts.place(name, own=True) as place:
                 where = str(place.path)
-                rows = {
-                    "beside": measure_beside(name, where, options),
-                    "many": measure_many(name, where, options),
-                }
-                if options.write:
-                    keep(name, place.about, rows)
+                for table, measure in (("beside", measure_beside), ("many", measure_many)):
+                    for title, costs in measure(name, where, options):
+                        if options.write:
+                            keep(name, place.about, table, title, costs)
         except mounts.Refused as refusal:
             print(f"left out: {refusal}", file=sys.stderr)
 

@@ -5,7 +5,8 @@
 
 First table: the CPU of a message that is published, and of one that is claimed, read and acknowledged, as ratios to the
 file floor and to the link floor in C: of the least of the rounds, in which all take turns. Second table: the wall time
-of one durable put, by one and by four processes at once, on images that lie on the real disk; medians.
+of one durable put, by one and by four processes at once, on images that lie on the real disk; medians. Third table:
+what one durable put asks of that disk, counted by the kernel: the same however busy the machine is.
 
     python benchmarks/links.py --write                keep the figures in results/links.json
     python benchmarks/links.py --counts               only durable puts; --puts 0: only CPU
@@ -231,6 +232,30 @@ def compare_durable(name: str, where: str, options: argparse.Namespace) -> dict[
     return rows
 
 
+def compare_requests(name: str, where: str, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Print the third table of one filesystem: writes, KiB and flushes of one durable put."""
+    print(f"\n{name}, on the disk: what one durable put of 100 bytes asks of it: writes, KiB, flushes")
+    device = mounts.filesystem_of(where)[1]
+    rows = {}
+    for each, make in DURABLE.items():
+        put, body = make(f"{tempfile.mkdtemp(dir=where)}/q"), b"x" * 100
+        for _ in range(10):
+            put(body)
+        before = _requests(device)
+        for _ in range(options.puts):
+            put(body)
+        spent = [(now - then) / options.puts for now, then in zip(_requests(device), before, strict=True)]
+        rows[each] = [round(count, 2) for count in spent]
+        print(f"{each:32}", *(f"{count:7.2f}" for count in rows[each]), flush=True)
+    return rows
+
+
+def _requests(device: str) -> tuple[float, ...]:
+    """Return the writes, the KiB and the flushes of a device until now; see Documentation/block/stat of Linux."""
+    fields = Path("/sys/block", Path(device).name, "stat").read_text(encoding="ascii").split()
+    return int(fields[4]), int(fields[6]) / 2, int(fields[15])
+
+
 def main() -> None:
     """Measure, or be one cell."""
     parser = argparse.ArgumentParser(
@@ -267,9 +292,13 @@ def main() -> None:
         if name != "tmpfs" and options.puts:
             try:
                 with mounts.place(name, disk=Path(tempfile.gettempdir())) as place:
-                    rows = compare_durable(name, str(place.path), options)
-                    if options.write:
-                        keep(name, place.about, "durable put, ms", rows)
+                    for title, table in (
+                        ("durable put, ms", compare_durable),
+                        ("durable put: writes, KiB, flushes", compare_requests),
+                    ):
+                        rows = table(name, str(place.path), options)
+                        if options.write:
+                            keep(name, place.about, title, rows)
             except mounts.Refused as refusal:
                 print(f"left out: {refusal}", file=sys.stderr)
 
