@@ -245,6 +245,33 @@ def test_room_that_rests_says_when_it_will_be_listed(make, listings):
 
 
 @pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("room", ["leased", "later"])
+def test_what_a_look_found_and_nobody_tried_is_found_again_without_a_listing(
+    make, listings, monkeypatch, room
+):
+    """A look that another change makes old drops its names, and the room that they are in rests."""
+    monkeypatch.setattr(due, "REST_TIMES_IDLE", 1e9)
+    queue = make()
+    if room == "leased":
+        bodies = expire(queue, 3)
+    else:
+        bodies = [b"0", b"1", b"2"]
+        for body in bodies:
+            queue.put(body, delay=0.001)
+        time.sleep(0.002)
+    got = [queue.get(timeout=0).message.body]
+    listings.clear()
+    for _ in range(2):
+        queue.layout._cursor.stale()
+        got.append(queue.get(timeout=0).message.body)
+    assert got == bodies
+    assert not [each for each in listings if each.startswith((f"{room}/", f"{room}/1"))]
+    queue.layout._cursor.stale()
+    with pytest.raises(Empty):
+        queue.get(timeout=0)
+
+
+@pytest.mark.usefixtures("large")
 def test_room_that_rests_and_has_not_changed_ends_no_wait(make):
     """There is nothing to list it for."""
     queue = make()
