@@ -77,7 +77,7 @@ def add(subparsers: Any) -> None:
         "--ttl",
         type=seconds,
         metavar="TIME",
-        help="how long it can be got, e.g. 1h; then it goes to the dead letters (default: for ever)",
+        help="how long it can be got, e.g. 1h; then it goes to the dead letters (default: no limit)",
     )
     parser.add_argument(
         "-a",

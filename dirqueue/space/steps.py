@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dirqueue.bounds import too_large
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import Full, SettingsError
 from dirqueue.layouts.base import Claim, Layout
@@ -16,7 +17,6 @@ from dirqueue.layouts.native.names import DEAD, DONE, LEASED_ROOM
 from dirqueue.lease import Lease
 from dirqueue.message import Entry
 from dirqueue.queue import Queue
-from dirqueue.room import too_large
 from dirqueue.settings import Settings, check_priority, check_seconds
 
 
