@@ -141,6 +141,11 @@ def kill(process: subprocess.Popen[bytes]) -> bool:
     return process.wait() == -signal.SIGKILL
 
 
+def read(files: list[str]) -> list[str]:
+    """Return the texts of files."""
+    return [Path(file).read_text(encoding="utf-8") for file in files]
+
+
 def made_up(documents: int) -> list[str]:
     """Return texts of some hundred different words, the same ones every time."""
     chance = random.Random(4)  # noqa: S311 - a text, no secret
@@ -160,23 +165,24 @@ def main() -> int:
     if options.role:
         run(options.role, options.space)
         return 0
-    texts = [Path(file).read_text(encoding="utf-8") for file in options.files] or made_up(options.documents)
+    texts = read(options.files) or made_up(options.documents)
     with tempfile.TemporaryDirectory(prefix="dirqueue-mapreduce-") as path:
         # Short leases, and no limit to how often a message may be delivered: for every queue that there will be.
         with Space.create(path, lease=LEASE, margin=0.1, max_attempts=0) as space:
             space.queue("map").put_many(text.encode() for text in texts)
             killed = count_all(path, options.kills)
             results = [json.loads(message.body) for message in space.queue("out").peek()]
-        return verify(texts, results, killed)
+        print(f"{killed} processes killed")
+        return verify(texts, results)
 
 
-def verify(texts: list[str], results: list[dict[str, int]], killed: int) -> int:
+def verify(texts: list[str], results: list[dict[str, int]]) -> int:
     """Compare with a plain count; return the exit status."""
     counted: Counter[str] = Counter()
     for result in results:
         counted.update(result)
     wanted = count_words(" ".join(texts))
-    print(f"{len(texts)} documents, {len(wanted)} words, {killed} processes killed")
+    print(f"{len(texts)} documents, {len(wanted)} words")
     for word, count in wanted.most_common(5):
         print(f"{count:8} {word}")
     print("the counts are exact" if counted == wanted else "SOMETHING IS WRONG")

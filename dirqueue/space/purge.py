@@ -16,7 +16,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.errors import access_error
 from dirqueue.layouts.base import Purged
-from dirqueue.layouts.native import conditions
+from dirqueue.layouts.native import conditions, held_lots, pins
 from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
@@ -88,6 +88,7 @@ def sweep(space: Space[Any], processes: set[str]) -> int:
     register = Register(directory, REGISTERS)
     left = 0
     try:
+        left += _settle_lots(space, processes)
         for prefix, condition in _conditional(directory.fd):
             if condition.txn.rpartition("-")[0] in processes:
                 left += not _settled(directory.fd, prefix, condition, register)
@@ -108,6 +109,20 @@ def _settled(fd: int, prefix: str, condition: Condition, register: Register) -> 
     except OSError:
         return False
     return not fs.exists(prefix + condition.text, fd)
+
+
+def _settle_lots(space: Space[Any], processes: set[str]) -> int:
+    """Bring every lot that a transaction of these processes holds to its end; return how many could not be."""
+    left = 0
+    for queue in space.names():
+        directory = space.queue(queue).layout.directory
+        for consumer in pins.consumers(directory) if directory.find() else ():
+            base = f"{pins.PINS}/{consumer}"
+            for name in _listed(base, directory.fd):
+                txn = held_lots.transaction_of(name)
+                if txn is not None and txn.rpartition("-")[0] in processes:
+                    left += held_lots.settle(directory, base, name) == name
+    return left
 
 
 def _conditional(fd: int) -> Iterator[tuple[str, Condition]]:

@@ -21,7 +21,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import new_id
 from dirqueue.errors import Conflict, Contended, LeaseLost, Ref, SettingsError, access_error
 from dirqueue.failure import describe
-from dirqueue.layouts.base import Claim
+from dirqueue.layouts.base import Claim, Layout
 from dirqueue.layouts.native import resolve
 from dirqueue.layouts.native.side import note_of, note_text
 from dirqueue.lease import Lease
@@ -216,6 +216,11 @@ class Transaction:
             self._needs.append(self._step("need", what.layout, what, None, what.message.id))
         else:
             self._needs.append(self._step("need", what.layout, None, what.entry, what.id))
+
+    def ack_lot(self, layout: Layout, lot: str, acked: str) -> None:
+        """Acknowledge a lot of pinned messages, by its place in the queue and the one that it has when it is acked."""
+        step = self._step("ack", layout, None, Entry(lot, states.LEASED, lot, 0), lot)
+        self._steps.append(step._replace(target=lambda _claim, _now: f"{step.queue}/{acked}"))
 
     # --- steps ---------------------------------------------------------------------------------------------
 
