@@ -27,7 +27,12 @@ def to_json(value: bytes) -> Any:
     try:
         return parse(value)
     except ValueError:
-        return {BYTES: base64.b64encode(value).decode()}
+        return as_bytes(value)
+
+
+def as_bytes(value: bytes) -> dict[str, str]:
+    """Return the object that stands for bytes."""
+    return {BYTES: base64.b64encode(value).decode()}
 
 
 def from_json(value: Any) -> bytes:
