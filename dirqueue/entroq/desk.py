@@ -37,7 +37,7 @@ THREADS = 16
 #: Claims that wait at a time.
 WAITING = 2_000
 #: Seconds between looks for claims that wait: at queues that are watched, and at others.
-REST, POLL = 30.0, 0.5
+REST, POLL = 5.0, 0.5
 #: Tasks of a listing that are read at a time, and sent before more are read.
 PAGE = 100
 #: Seconds that are added to a known arrival: a look a moment too early would be in vain.

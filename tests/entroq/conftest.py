@@ -9,9 +9,9 @@ pytest.importorskip("starlette", reason="the extra [entroq] is not installed")
 pytest.importorskip("grpc", reason="the extra [entroq] is not installed")
 sys.path.insert(0, str(Path(__file__).parent))  # for `import clients`, `import model`
 
-from clients import DOORS  # noqa: E402
-from model import Model  # noqa: E402
-from services import in_thread  # noqa: E402
+from clients import DOORS
+from model import Model
+from services import in_thread
 
 
 @pytest.fixture(params=["model"])

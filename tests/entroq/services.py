@@ -32,7 +32,7 @@ def in_thread(store, watch=None, **options):
     def run():
         try:
             asyncio.run(main())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the test
             found["error"] = error
 
     thread = threading.Thread(target=run)
