@@ -79,7 +79,13 @@ def test_task_goes_from_insert_to_delete(kit, run):
         assert held == {"name": "in", "num_tasks": 1, "num_claimed": 1, "num_available": 0, "num_future": 0}
         done = await client.modify(M(M.changing(task, queue="out", value=[2], attempt=3, err="bad")))
         [moved] = done.tasks_changed
-        assert (moved.queue, moved.value, moved.attempt, moved.err, moved.claimant) == ("out", [2], 3, "bad", "")
+        assert (moved.queue, moved.value, moved.attempt, moved.err, moved.claimant) == (
+            "out",
+            [2],
+            3,
+            "bad",
+            "",
+        )
         assert [each.value for each in await client.tasks("out", limit=5)] == [[2]]
         assert [each.value for each in await client.tasks("out", omit_values=True)] == [None]
         await client.modify(M(M.depending(moved), M.inserting(kit.TaskData("log"))))
@@ -252,7 +258,11 @@ def test_retried_task_comes_again_and_ends_in_the_error_queue(kit, run):
         await client.modify(insert(kit, "in", 1))
         crew = Crew(kit, client, work, max_attempts=3)
         await crew.until(size(client, "in/err", 1))
-        assert [(task.attempt, task.err) for task in crew.seen] == [(0, ""), (1, "no luck 0"), (2, "no luck 1")]
+        assert [(task.attempt, task.err) for task in crew.seen] == [
+            (0, ""),
+            (1, "no luck 0"),
+            (2, "no luck 1"),
+        ]
         [failed] = await client.tasks("in/err")
         assert (failed.attempt, failed.err, failed.claims, failed.value) == (3, "no luck 2", 0, 1)
 
@@ -324,7 +334,9 @@ def test_lost_claim_stops_the_handler(kit, run):
         async def work(task):
             try:
                 now = await client.tasks("in")
-                await client.modify(M(M.changing(now[0], queue="elsewhere")), unsafe_claimant_id=task.claimant)
+                await client.modify(
+                    M(M.changing(now[0], queue="elsewhere")), unsafe_claimant_id=task.claimant
+                )
                 await asyncio.sleep(30)
             except asyncio.CancelledError:
                 ended.append("cancelled")
@@ -443,7 +455,7 @@ def test_what_follows_a_commit_cannot_undo_it(kit, run, caplog):
         worker = kit.EntroQWorker(client, "in")
         await client.modify(insert(kit, "in", "fails"))
         running = asyncio.ensure_future(worker.run(Deleting()))
-        while await client.queues():
+        while await client.queues():  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
         await client.modify(insert(kit, "in", "stop"))
         await running
