@@ -177,11 +177,13 @@ class Http:
 
     def modify(self, modification: Modification) -> Modified:
         """Do all of it or nothing."""
+        data = [*modification.inserts, *(each.data for each in modification.changes)]
+        now = self.time() if any(each.at is not None for each in data) else 0
         asked = {
             "claimantId": modification.claimant,
-            "inserts": [self._data(each) for each in modification.inserts],
+            "inserts": [self._data(each, now) for each in modification.inserts],
             "changes": [
-                {"oldId": each.old._asdict(), "newData": self._data(each.data)}
+                {"oldId": each.old._asdict(), "newData": self._data(each.data, now)}
                 | ({} if each.mode is Mode.DEFAULT else {"mode": each.mode.value})
                 for each in modification.changes
             ],
@@ -194,8 +196,9 @@ class Http:
             [_task(each) for each in found.get("changed") or ()],
         )
 
-    def _data(self, data: TaskData) -> dict[str, Any]:
-        by = data.by if data.at is None else data.at - self.time()
+    @staticmethod
+    def _data(data: TaskData, now: int) -> dict[str, Any]:
+        by = data.by if data.at is None else data.at - now
         given = {
             "queue": data.queue,
             "value": values.to_json(data.value),
@@ -356,13 +359,15 @@ class Grpc:
     def modify(self, modification: Modification) -> Modified:
         """Do all of it or nothing."""
         wire = self._wire
+        data = [*modification.inserts, *(each.data for each in modification.changes)]
+        now = self.time() if any(each.by for each in data) else 0
         answer = self._ask(
             "Modify",
             wire.ModifyRequest(
                 claimant_id=modification.claimant,
-                inserts=[self._data(each) for each in modification.inserts],
+                inserts=[self._data(each, now) for each in modification.inserts],
                 changes=[
-                    wire.TaskChange(old_id=self._id(each.old), new_data=self._data(each.data))
+                    wire.TaskChange(old_id=self._id(each.old), new_data=self._data(each.data, now))
                     for each in modification.changes
                 ],
                 deletes=[self._id(each) for each in modification.deletes],
@@ -373,8 +378,8 @@ class Grpc:
             [self._task(each) for each in answer.inserted], [self._task(each) for each in answer.changed]
         )
 
-    def _data(self, data: TaskData) -> Any:
-        at = data.at if data.at is not None else self.time() + data.by if data.by else 0
+    def _data(self, data: TaskData, now: int) -> Any:
+        at = data.at if data.at is not None else now + data.by if data.by else 0
         return self._wire.TaskData(
             queue=data.queue, at_ms=at, value=data.value, id=data.id, attempt=data.attempt, err=data.err
         )
