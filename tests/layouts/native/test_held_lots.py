@@ -82,7 +82,7 @@ def cut(root, at):
     gc.collect()  # not while it dies: finalizers would
     with dying(at) as count, contextlib.suppress(Died):
         commit(space, mine)
-    space.owner().reset()  # the process is dead: it leaves nothing in order
+    space._ground.owner().reset()  # the process is dead: it leaves nothing in order
     return count[0] > at, mine
 
 
@@ -109,7 +109,7 @@ def purge_twice(space):
     """The first one fences the registers, the second one forgets them: lots are settled before."""
     with replaced(pins, release_stale=lambda *_: 0):
         for _ in range(2):
-            purge.clean(space)
+            purge.clean(space, space._ground.directory)
 
 
 @pytest.mark.parametrize("settle", [give_up, purge_twice])
