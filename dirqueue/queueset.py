@@ -86,19 +86,22 @@ class QueueSet(Consumer[Any]):
 
     # --- getting -------------------------------------------------------------------------------------------
 
-    def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[Any]:
+    def get(
+        self, *, timeout: float | None = None, lease: float | None = None, holder: str | None = None
+    ) -> Lease[Any]:
         """Claim the next message of any queue; `owner` tells which.
 
         Args:
             timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the setting of its queue if None.
+            holder: Who holds it, as of `Queue.get`.
         """
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
-        claimed = self._look(lease)
+        claimed = self._look(lease, holder)
         if claimed is None and timeout != 0:
             with Waiter((queue.layout for queue in self._queues), timeout) as waiter:
-                while (claimed := self._look(lease)) is None and waiter.pause():
+                while (claimed := self._look(lease, holder)) is None and waiter.pause():
                     pass
         if claimed is None:
             raise Empty(f"nothing to get from any of {len(self._queues)} queues", path="")
@@ -108,10 +111,10 @@ class QueueSet(Consumer[Any]):
         """Have each queue go by the settings that it keeps now; return whether any have changed."""
         return sum(queue.refresh() for queue in self._queues) > 0
 
-    def _look(self, lease: float | None) -> Lease[Any] | None:
+    def _look(self, lease: float | None, holder: str | None) -> Lease[Any] | None:
         for turn, queue in self._candidates():
             try:
-                claimed = queue.get(timeout=0, lease=lease)
+                claimed = queue.get(timeout=0, lease=lease, holder=holder)
             except Empty:
                 continue
             self._turn = turn + 1

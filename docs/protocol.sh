@@ -31,7 +31,7 @@ claimable() {
         ls "$queue/$place" | awk -v now="$(micros)" -v prefix="$place/" '
             function digits(s) { return s ~ /^[1-9][0-9]*$/ }
             { n = split($0, f, ".") }
-            !digits(f[1]) || length(f[1]) < 25                                   { next }
+            !digits(f[1]) || length(f[1]) < 25 || /~/                            { next }    # ~: a task of a space
             n == 1                                                               { print f[1], prefix $0, 0 }
             (n == 3 || n == 4) && digits(f[2]) && f[2] + 1000000 * (n - 3) <= now  { print f[1], prefix $0, f[3] }'
     done 2>/dev/null | sort

@@ -19,8 +19,8 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Claim, Committer, Layout, refuse
-from dirqueue.message import Entry, Extras, Failure
+from dirqueue.layouts.base import Claim, Committer, Layout, refuse, refuse_holder
+from dirqueue.message import Details, Entry, Extras, Failure
 from dirqueue.settings import Settings
 
 #: How many names one claim may try before it finds nothing.
@@ -119,6 +119,15 @@ class Peer:
 
     def paused(self) -> bool:
         return False
+
+    def claim_for(self, holder: str, seconds: float) -> Claim | None:
+        refuse_holder(self._self())
+
+    def details(self, entry: Entry) -> Details | None:
+        return None
+
+    def holder(self, entry: Entry) -> str:
+        return entry.token
 
     def leased_at(self, entry: Entry) -> datetime | None:
         return None

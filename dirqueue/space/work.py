@@ -8,6 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dirqueue.message import Details
+
+
+class Sidefile(NamedTuple):
+    """A side file that is to be written, by its path in the space."""
+
+    path: str
+    details: Details
+
 
 class Consumed(NamedTuple):
     """A message that goes, or moves: its exact name, as a path in the space."""
@@ -28,6 +37,8 @@ class Insert(NamedTuple):
     key: str = ""
     #: Whether a message that has the key already is as good as this one.
     skip: bool = False
+    #: The side file that its name means, if any.
+    side: Sidefile | None = None
     #: Writes the body as a link where its queue has them: (body, path, descriptor); False if it has to be a file.
     link: Callable[[bytes, str, int], bool] | None = None
 
@@ -43,7 +54,13 @@ class Work(NamedTuple):
     notes: tuple[tuple[str, bytes], ...] = ()
     #: Notes that go along (old path, new path), or go (old path, empty), when it is committed.
     carry: tuple[tuple[str, str], ...] = ()
+    #: Side files of changed messages: they are there before anything is renamed.
+    sides: tuple[Sidefile, ...] = ()
+    #: Side files that no name means once it is committed.
+    drop: tuple[str, ...] = ()
     sync: bool = True
+    #: When it was made up, in microseconds: what all times in it were made of.
+    now: int = 0
 
 
 class Refused(Exception):

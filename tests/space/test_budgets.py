@@ -50,7 +50,7 @@ def warm(request, tmp_path):
         for _ in range(300):
             space.put("a", b"work")
         for name in QUEUES:
-            space.transacted(name)
+            space._ground.transacted(name)
             space.put(name, b"warm", id=name)
             space.put(name, b"seen")
         space.now()
@@ -167,7 +167,7 @@ def test_durable_ack_and_put_takes_three_flushes(tmp_path, monkeypatch):
         for _ in range(4):
             space.put("a", b"work")
         space.get("a", timeout=0).ack(then=[Put("b", b"warm")])
-        if not space.directory.mount.ordered:
+        if not space._ground.directory.mount.ordered:
             pytest.skip("held where disks are not ordered")
         flushed = []
         real = fs.fsync

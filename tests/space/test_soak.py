@@ -113,7 +113,7 @@ def test_tokens_survive_the_death_of_their_movers(tmp_path, monkeypatch, seconds
         for number in range(TOKENS):
             space.put("a", b"%d:0" % number)
         for queue in QUEUES:
-            space.transacted(queue)
+            space._ground.transacted(queue)
     kills = play(root, tally, seconds)
     reported = judge(root, tally, monkeypatch)
     assert kills >= 10

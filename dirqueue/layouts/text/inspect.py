@@ -12,11 +12,12 @@ from typing import BinaryIO, cast
 from dirqueue import states as states_
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import MessageNotFound
+from dirqueue.layouts.base import Claim, Layout, refuse_holder
 from dirqueue.layouts.text import names
 from dirqueue.layouts.text.grammar import Item, digest, item_at, items
 from dirqueue.layouts.text.notes import Note
 from dirqueue.layouts.text.turn import Ledger
-from dirqueue.message import Entry, Failure, instant
+from dirqueue.message import Details, Entry, Failure, instant
 
 _STATES = {"-": states_.READY, "=": states_.DONE, "!": states_.DEAD}
 
@@ -145,6 +146,15 @@ class Looker:
     def leased_at(self, entry: Entry) -> datetime | None:
         note = self._note(entry)
         return instant(note.since) if note is not None and note.since else None
+
+    def claim_for(self, holder: str, seconds: float) -> Claim | None:
+        refuse_holder(cast("Layout", self))
+
+    def details(self, entry: Entry) -> Details | None:
+        return None
+
+    def holder(self, entry: Entry) -> str:
+        return entry.token
 
     def failure(self, entry: Entry) -> Failure | None:
         note = self._note(entry)
