@@ -26,10 +26,10 @@ IDLE_SECONDS = 75
 #: Bytes of the head of a request.
 HEAD_BYTES = 64 << 10
 
+_REASON = b'{"code":8,"message":"too many connections: try again later","details":[]}'
 _BUSY = (
     b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Type: application/json\r\n"
-    b"Content-Length: 71\r\n\r\n"
-    b'{"code":8,"message":"too many connections: try again later","details":[]}'
+    b"Content-Length: %d\r\n\r\n%b" % (len(_REASON), _REASON)
 )
 
 
@@ -63,6 +63,8 @@ class Connection(H11Protocol):
         """Let the connection be idle."""
         self._relax()
         super().on_response_complete()
+        if self.conn.trailing_data[0]:  # the next request has begun already
+            self._hurry()
 
     def _hurry(self) -> None:
         if self.cycle and not self.cycle.response_complete:
@@ -94,4 +96,4 @@ def allow_descriptors() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
         return CONNECTIONS
-    return max(16, min(CONNECTIONS, soft - RESERVE))
+    return min(CONNECTIONS, max(16, soft - RESERVE))

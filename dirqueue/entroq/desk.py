@@ -40,6 +40,8 @@ WAITING = 2_000
 REST, POLL = 5.0, 0.5
 #: Tasks of a listing that are read at a time, and sent before more are read.
 PAGE = 100
+#: Seconds that calls have to finish when the desk closes.
+CLOSING = 10.0
 #: Seconds that are added to a known arrival: a look a moment too early would be in vain.
 SOON = 0.001
 
@@ -74,13 +76,17 @@ class Look(NamedTuple):
 class Claimant:
     """A claim that waits."""
 
-    __slots__ = ("event", "query", "woken")
+    __slots__ = ("event", "looking", "query", "resting", "woken")
 
     def __init__(self, query: ClaimQuery) -> None:
         self.query = query
         self.event = asyncio.Event()
-        #: The queues it was woken for, and whether there may be more than one task there.
+        #: Whether it waits to be woken, and does not look just now.
+        self.resting = False
+        #: The queues it was woken for, and whether there may be more than one task there: since its look began, and
+        #: those that this look is for.
         self.woken: dict[str, bool] = {}
+        self.looking: dict[str, bool] = {}
 
 
 class Desk:
@@ -137,13 +143,14 @@ class Desk:
             self._sweeper.cancel()
         for timer in self._timers.values():
             timer.cancel()
-        while self._orphans or self._waiting:  # noqa: ASYNC110 - few, and each ends by itself
-            await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
+        deadline = loop.time() + CLOSING
+        while (self._orphans or self._waiting) and loop.time() < deadline:  # few, and each ends by itself
+            await asyncio.sleep(0.01)
         if self._watch is not None:
             await loop.run_in_executor(self._pool, self._watch.end)
         await loop.run_in_executor(self._pool, self.store.close)
-        self._pool.shutdown()
+        self._pool.shutdown(wait=False)
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -172,11 +179,14 @@ class Desk:
                 if self._closing:
                     raise Unavailable("the service is going down: ask another one, or this one later")
                 claimant.event.clear()
-                claimant.woken.clear()
+                claimant.looking, claimant.woken = claimant.woken, {}
                 task, arrivals = await self._claim(self._look, query)
                 if task is None:
+                    claimant.looking = {}
                     self._rest(query.queues, arrivals)
+                    claimant.resting = True
                     await claimant.event.wait()
+                    claimant.resting = False
         finally:
             self._leave(claimant, task)
         self._expect(task)
@@ -276,20 +286,26 @@ class Desk:
                 self._looked.pop(queue, None)
                 if (timer := self._timers.pop(queue, None)) is not None:
                     timer.cancel()
-        for queue, more in claimant.woken.items():
-            if more or task is None or task.queue != queue:
-                self._wake(queue)
+        # RACE: a wake that came during the look may be of another task than the one it found.
+        unused = dict.fromkeys(claimant.woken)
+        unused |= dict.fromkeys(
+            queue for queue, more in claimant.looking.items() if more or task is None or task.queue != queue
+        )
+        for queue in unused:
+            self._wake(queue)
 
     def _wake(self, queue: str, count: int | None = None) -> None:
         """Let so many claims look at a queue; without a number, one, and the next one if that finds something."""
         left = count or 1
-        for claimant in self._by_queue.get(queue, ()):
-            if not left:
-                break
-            if not claimant.event.is_set():
-                claimant.woken[queue] = count is None
-                claimant.event.set()
-                left -= 1
+        waiting = self._by_queue.get(queue, ())
+        for resting in (True, False):  # whoever looks just now may find it anyway
+            for claimant in waiting:
+                if not left:
+                    return
+                if claimant.resting is resting and not claimant.event.is_set():
+                    claimant.woken[queue] = count is None
+                    claimant.event.set()
+                    left -= 1
 
     def _rest(self, queues: Iterable[str], arrivals: Iterable[tuple[str, int]]) -> None:
         """Learn from a look that found nothing when something will be there."""

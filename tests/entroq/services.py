@@ -35,7 +35,7 @@ def in_thread(store, watch=None, **options):
         except BaseException as error:  # noqa: BLE001 - raised again in the test
             found["error"] = error
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert started.wait(10)
     try:
