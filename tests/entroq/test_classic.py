@@ -27,7 +27,9 @@ def eq(tmp_path):
 
 
 def insert(eq, *values, queue="in", **fields):
-    inserted, _ = eq.modify(inserts=[entroq_pb2.TaskData(queue=queue, value=value, **fields) for value in values])
+    inserted, _ = eq.modify(
+        inserts=[entroq_pb2.TaskData(queue=queue, value=value, **fields) for value in values]
+    )
     return list(inserted)
 
 
