@@ -1,4 +1,4 @@
-"""kill -9 and reopen: what was answered is there, what was not is there as a whole or not at all. No journal, no repair."""
+"""kill -9 and reopen: what was answered is there; what was not is there as a whole, or not at all. Nobody repairs."""
 
 import json
 import os
