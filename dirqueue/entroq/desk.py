@@ -145,7 +145,7 @@ class Desk:
             timer.cancel()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLOSING
-        while (self._orphans or self._waiting) and loop.time() < deadline:  # few, and each ends by itself
+        while (self._orphans or self._waiting) and loop.time() < deadline:  # noqa: ASYNC110 - few, soon over
             await asyncio.sleep(0.01)
         if self._watch is not None:
             await loop.run_in_executor(self._pool, self._watch.end)

@@ -22,7 +22,6 @@ DURATION, MAX_DURATION = 30_000, 24 * 3_600_000
 LONGEST_ID = 64
 #: The largest version, claim count or attempt: EntroQ's are 32 bits.
 MAX_INT32 = 2**31 - 1
-#: An arrival longer ago than a year says nothing: now. So Go's zero time and an absent field mean the same.
 YEAR = 365 * 24 * 3_600_000
 #: What one request may hold.
 MAX_OPERATIONS, MAX_QUEUES = 10_000, 1_000
@@ -81,10 +80,8 @@ class TaskData:
     skip_colliding: bool = False
 
     def arrival(self, now: int) -> int:
-        """Return when it arrives, in the store's time."""
-        if self.at is None:
-            return now + self.by
-        return now if self.at < now - YEAR else self.at
+        """Return when it arrives, in the store's time; what is past is now."""
+        return max(now, now + self.by if self.at is None else self.at)
 
 
 class Mode(enum.Enum):

@@ -18,7 +18,8 @@ from typing import Any
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.space import Space
+from dirqueue.queue import Queue
+from dirqueue.space import naming
 from dirqueue.waiting import DELETED
 
 #: inotify(7): created, moved to; only a directory; do not follow links.
@@ -28,10 +29,15 @@ _EVENT = struct.Struct("iIII")
 
 
 class DirectoryWatch:
-    """Watches queues of a space. Its methods may be called by any thread."""
+    """Watches queues of a space. Its methods may be called by any thread.
 
-    def __init__(self, space: Space[Any]) -> None:
-        self._space = space
+    Args:
+        path: The directory of the space.
+        find: Returns the queue of a name, if it is there.
+    """
+
+    def __init__(self, path: str, find: Callable[[str], Queue[Any] | None]) -> None:
+        self._path, self._find = path, find
         self._inotify: Any = None
         self._lock = threading.Lock()
         #: The queues that are watched, by the numbers of their watches; and those numbers, by queue.
@@ -71,12 +77,10 @@ class DirectoryWatch:
 
     def arm(self, queues: Sequence[str]) -> bool:
         """Tell of the next change of each of these; False if one of them cannot be watched."""
-        if self._inotify is None or self._space.directory.fd < 0:
-            return False
-        if self._space.directory.mount.inotify_is_silent:
+        if self._inotify is None:
             return False
         with self._lock:
-            return self._arm_root() and all([self._arm(queue) for queue in queues])
+            return self._arm_root() and sum(self._arm(queue) for queue in queues) == len(queues)
 
     def armed(self, queue: str) -> bool:
         """Return whether the next change of a queue will be told."""
@@ -84,18 +88,25 @@ class DirectoryWatch:
 
     def _arm_root(self) -> bool:
         if self._root < 0:
-            self._root = self._add(self._space.path, APPEARS)
+            self._root = self._add(self._path, APPEARS)
         return self._root >= 0
 
     def _arm(self, queue: str) -> bool:
-        layout = self._space.queue(queue).layout
+        # RACE: one that is not there yet is told by the directory above, which is watched already.
+        found = self._find(queue)
+        if found is None:
+            self._forget(queue)
+            self._watches[queue] = ()
+            return True
+        layout = found.layout
+        if layout.directory.mount.inotify_is_silent:
+            return False
         path = layout.directory.path
         inner = [os.path.join(path, each) for each in layout.watched()]
         first = self._add(path, Directory.events | DELETED)
         if first < 0:
-            # Not there yet: its coming is told by the directory above. RACE: it came after that was armed.
             self._forget(queue)
-            return self._root >= 0
+            return False
         numbers = (first, *(number for each in inner if (number := self._add(each, Directory.events)) >= 0))
         if self._watches.get(queue) != numbers:
             self._forget(queue)
@@ -137,7 +148,8 @@ class DirectoryWatch:
                 if mask & OVERFLOW:
                     changed.update(self._watches)
                 elif number == self._root:
-                    changed.add(self._space.name_of(name.decode("ascii", "replace")))
+                    found = naming.decode(name.decode("ascii", "replace"))
+                    changed.update(() if found is None else (found,))
                 elif number in self._queues:
                     changed.add(self._queues[number])
             for queue in changed:

@@ -25,6 +25,8 @@ class Written(NamedTuple):
     #: When it can be claimed, or when its lease ends; None if it can be claimed at once.
     until: datetime | None
     attempts: int
+    #: Where it lies in its queue: its exact name.
+    place: str = ""
 
 
 class Committed(NamedTuple):
@@ -70,4 +72,4 @@ def written(path: str, name_of: Callable[[str], str]) -> Written | None:
         return None
     version = name.card.version if name.card is not None else name.attempts
     until = instant(name.until) if name.until else None
-    return Written(name.id, version, name_of(queue), until, name.attempts)
+    return Written(name.id, version, name_of(queue), until, name.attempts, place)

@@ -10,14 +10,21 @@ pytest.importorskip("grpc", reason="the extra [entroq] is not installed")
 sys.path.insert(0, str(Path(__file__).parent))  # for `import clients`, `import model`
 
 from clients import DOORS
-from model import Model
 from services import in_thread
 
+from dirqueue.entroq.store import DirectoryStore
 
-@pytest.fixture(params=["model"])
-def running(request, tmp_path):
-    """A service in a thread."""
-    with in_thread(Model()) as running:
+
+@pytest.fixture
+def store(tmp_path):
+    """Tasks in a directory."""
+    return DirectoryStore(str(tmp_path / "space"), sync=False)
+
+
+@pytest.fixture
+def running(store):
+    """A service in a thread, on a directory."""
+    with in_thread(store, store.watch()) as running:
         yield running
 
 

@@ -123,6 +123,7 @@ def test_arrivals():
     now = 1_700_000_000_000
     assert TaskData().arrival(now) == now
     assert TaskData(by=5).arrival(now) == now + 5
-    assert TaskData(at=now - 5).arrival(now) == now - 5
+    assert TaskData(at=now - 5).arrival(now) == now
+    assert TaskData(by=-5).arrival(now) == now
     assert TaskData(at=-6795364578871).arrival(now) == now
     assert TaskData(at=0).arrival(now) == now
