@@ -74,8 +74,8 @@ clean: ## remove everything that the other targets made
 .venv/.demo: pyproject.toml
 	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e . && touch $@
 .venv/.test: pyproject.toml
-	@$(PYTHON) -m venv --upgrade-deps .venv && $(BIN)/pip install -q --group test -e '.[cli,watch,metrics]' && touch .venv/.demo $@
+	@$(PYTHON) -m venv --upgrade-deps .venv && $(BIN)/pip install -q --group test -e '.[cli,watch,metrics,entroq]' && touch .venv/.demo $@
 .venv-bench/.done: pyproject.toml
 	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark]' && touch $@
 .venv/.spark: .venv/.test
-	@$(BIN)/pip install -q -e '.[cli,watch,metrics,connect]' && touch $@
+	@$(BIN)/pip install -q -e '.[cli,watch,metrics,entroq,connect]' && touch $@
