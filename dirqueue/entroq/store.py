@@ -72,7 +72,7 @@ class DirectoryStore:
 
     Args:
         root: The directory; it is made if it is not there.
-        settings: Those that its queues are opened with, beside EntroQ's.
+        settings: Those that its queues are opened with.
     """
 
     def __init__(self, root: str, **settings: Any) -> None:
@@ -445,10 +445,15 @@ class DirectoryStore:
 
 
 def _open(root: str, settings: dict[str, Any]) -> Space[bytes]:
-    """Open a space; a new one gets EntroQ's settings, so that plain consumers of its queues go by them too."""
-    if not os.path.isdir(root) or not os.listdir(root):
+    """Open a space whose new queues get EntroQ's settings, so that plain consumers go by them too.
+
+    A queue that is there keeps its own, and so does a space that was created with others.
+    """
+    try:
         Space.create(root, **SETTINGS).close()
-    return Space(root, **{**SETTINGS, **settings})
+    except SettingsError:
+        pass
+    return Space(root, **settings)
 
 
 def _directory_of(name: str) -> str:

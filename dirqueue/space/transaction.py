@@ -244,7 +244,7 @@ class Transaction:
     ) -> None:
         """Change a message that is leased, or one that may be cancelled, if it is still as it was seen.
 
-        Nobody holds it afterwards, unless `hold` says so, and its version is one more. What is not given stays as it is.
+        Nobody holds it afterwards, unless `hold` says so; its version is one more. What is not given stays as it is.
 
         Args:
             what: The lease, or the message.

@@ -19,8 +19,8 @@ import re
 from dirqueue.disk import fs, identity
 from dirqueue.disk.identity import PROCESS
 from dirqueue.errors import SettingsError
-from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native import names
+from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.names import SPARK
 from dirqueue.message import Entry
 
