@@ -1,7 +1,7 @@
 """One try of one transaction, a function for each step of the chapter "Transactions" of docs/protocol.md.
 
-    sides      side/HH/ID.S   what names have no room for
     stage      X.if.T         what will appear, written where it will be visible
+    sides      side/HH/ID.S   what names have no room for
     plan       n.plan         where messages go, if any moves
     reserve    KEY/ID.if.T    ids of the user's own
     hold       X.un.T X.mv.T  what will go or move, in one order for everybody
@@ -98,9 +98,9 @@ class Attempt:
         """
         work = self._work
         try:
-            if self._sides:
-                write_sides(self._sides, self._txn, self._fd, sync=work.sync)
             self._stage()
+            if self._sides:
+                write_sides(self._sides, self._fd, sync=work.sync)
             if work.notes:
                 write_notes(work.notes, self._fd)
             if self._moves:

@@ -20,7 +20,7 @@ from dirqueue.codecs import Codec, encode
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import new_id
-from dirqueue.errors import Contended, LeaseLost, SettingsError, access_error
+from dirqueue.errors import Contended, LeaseLost, MessageNotFound, SettingsError, access_error
 from dirqueue.failure import describe
 from dirqueue.layouts.base import Claim, Layout
 from dirqueue.layouts.native import conditions, names, resolve
@@ -398,7 +398,10 @@ class Transaction:
     def _alone(self) -> tuple[list[str], Work]:
         """One change by itself is one call, and needs no transaction."""
         step = self._steps[0]
-        work = self._make_up()
+        try:
+            work = self._make_up()
+        except MessageNotFound:
+            return self._run()  # finds out what has become of it
         if (
             step.lease is None
             or step.alone is None
@@ -416,7 +419,7 @@ class Transaction:
         fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
         try:
-            write_sides(work.sides, "", fd, sync=work.sync)
+            write_sides(work.sides, fd, sync=work.sync)
         except Aborted:
             return self._run()
         except OSError as error:
@@ -454,7 +457,13 @@ class Transaction:
         for tries in range(TRIES):
             if tries:
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**tries)))  # noqa: S311 - spreads clients
-            work = self._make_up()
+            try:
+                work = self._make_up()
+            except MessageNotFound as error:
+                conflict = self._judge().conflict()
+                if conflict is not None:
+                    raise conflict from error
+                continue  # held for a moment by another transaction
             try:
                 attempt = Attempt(owner, work)
             except OSError as error:
