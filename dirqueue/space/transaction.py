@@ -22,7 +22,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import new_id
 from dirqueue.errors import Contended, LeaseLost, MessageNotFound, SettingsError, access_error
 from dirqueue.failure import describe
-from dirqueue.layouts.base import Claim, Layout
+from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import conditions, names, resolve
 from dirqueue.lease import Lease, finish, frozen
 from dirqueue.message import Entry, Message
@@ -294,11 +294,6 @@ class Transaction:
             self._needs.append(self._step("need", what.layout, what, None, what.message.id))
         else:
             self._needs.append(self._step("need", what.layout, None, what.entry, what.id))
-
-    def ack_lot(self, layout: Layout, lot: str, acked: str) -> None:
-        """Acknowledge a lot of pinned messages, by its place in the queue and the one that it has then."""
-        step = self._step("ack", layout, None, Entry(lot, states.READY, lot, 0), lot)
-        self._steps.append(step._replace(target=lambda *_: steps.Target(f"{step.queue}/{acked}")))
 
     # --- steps ---------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import claimable
 from dirqueue.settings import check_seconds
+from dirqueue.space.lots import ack_lot
 from dirqueue.space.transaction import Transaction
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
 from dirqueue.spark.options import PINNED, local, open_native
@@ -91,7 +92,7 @@ def claim(
 def _commit(transaction: Transaction, native: Native, mine: Pins, count: int) -> None:
     """Commit what was put, and the end of the lot with it."""
     if count:
-        transaction.ack_lot(native, f"{mine.base}/1", f"{mine.base}/1.ack")
+        ack_lot(transaction, native, f"{mine.base}/1", f"{mine.base}/1.ack")
     transaction.commit()
 
 

@@ -8,6 +8,7 @@ import entroq as index
 import pytest
 from model import Model
 
+from dirqueue import Queue
 from dirqueue.compat import entroq as ours
 from dirqueue.compat.entroq import client as clients
 from dirqueue.entroq.desk import Desk
@@ -111,6 +112,30 @@ def test_waiting_claim_is_woken_by_an_insert_and_by_time(kit, run):
         assert (await client.claim("in", timeout_s=20)).value == 2  # what gave up took nothing
 
     run(story)
+
+
+def test_plain_messages_and_tasks_share_a_queue(tmp_path):
+    """A plain put wakes a waiting claim, and a plain consumer gets what a client inserted."""
+    space = tmp_path / "space"
+
+    async def story():
+        async with ours.EntroQJSON(space) as client:
+            await client.modify(insert(ours, "in", "first"))
+            assert (await client.claim("in", duration_ms=60_000)).value == "first"
+            waiting = asyncio.ensure_future(client.claim("in"))
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(Queue(space / "in").put, b'"plain"')
+            task = await asyncio.wait_for(waiting, 20)
+            assert (task.value, task.claims) == ("plain", 1)
+            await client.modify(insert(ours, "in", {"n": 2}))
+            lease = await asyncio.to_thread(Queue(space / "in").get, timeout=20)
+            assert lease.message.body == b'{"n":2}'
+            lease.ack()
+            M = ours.Modification
+            await client.modify(M(M.deleting(task)))
+            assert [each["num_tasks"] for each in await client.queues()] == [1]
+
+    asyncio.run(story())
 
 
 def test_errors_are_those_of_the_module(kit, run):
