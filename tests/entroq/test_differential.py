@@ -117,8 +117,9 @@ class Pair:
             each = self.data(insert=True)
             named = {other.id for other in (*used, *inserts)}
             inserts.append(replace(each, id="") if each.id in named else each)
+        named = CLAIMANTS[:2] if "changes" in kinds else CLAIMANTS  # a change may hold: see the last part
         return Modification(
-            claimant=chance.choice(CLAIMANTS),
+            claimant=chance.choice(named),
             inserts=inserts,
             changes=[self.change(each) for each, kind in zip(used, kinds, strict=True) if kind == "changes"],
             deletes=[each for each, kind in zip(used, kinds, strict=True) if kind == "deletes"],
