@@ -40,6 +40,8 @@ WAITING = 2_000
 REST, POLL = 5.0, 0.5
 #: Tasks of a listing that are read at a time, and sent before more are read.
 PAGE = 100
+#: Looks in a row of one claim, if each shows directories that the last one did not know.
+LOOKS = 4
 #: Seconds that calls have to finish when the desk closes.
 CLOSING = 10.0
 #: Seconds that are added to a known arrival: a look a moment too early would be in vain.
@@ -55,6 +57,10 @@ class Watch(Protocol):
 
     def arm(self, queues: Sequence[str]) -> bool:
         """Tell of the next change of these; False if not all can be watched. Called before a look."""
+        ...
+
+    def missed(self, queues: Sequence[str]) -> bool:
+        """Return whether a look has shown that `arm` did not watch everything: then arm, and look again."""
         ...
 
     def armed(self, queue: str) -> bool:
@@ -258,12 +264,15 @@ class Desk:
         return Look(self.store.claim(query))
 
     def _look(self, query: ClaimQuery) -> Look:
-        # RACE: armed before the look, so that what comes after it is told.
-        if self._watch is not None:
-            self._watch.arm(query.queues)
-        task = self.store.claim(query)
-        if task is not None:
-            return Look(task)
+        for _ in range(LOOKS):
+            # RACE: armed before the look, so that what comes after it is told.
+            if self._watch is not None:
+                self._watch.arm(query.queues)
+            task = self.store.claim(query)
+            if task is not None:
+                return Look(task)
+            if self._watch is None or not self._watch.missed(query.queues):
+                break
         now = self.store.time()
         arrivals = [(queue, self.store.next_arrival((queue,))) for queue in query.queues]
         return Look(None, [(queue, at - now) for queue, at in arrivals if at is not None])

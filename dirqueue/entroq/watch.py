@@ -43,6 +43,8 @@ class DirectoryWatch:
         #: The queues that are watched, by the numbers of their watches; and those numbers, by queue.
         self._queues: dict[int, str] = {}
         self._watches: dict[str, tuple[int, ...]] = {}
+        #: The directories in them that are watched too.
+        self._inner: dict[str, list[str]] = {}
         self._root = -1
         self._changed: Callable[[str], None] = lambda _: None
         self._thread: threading.Thread | None = None
@@ -86,6 +88,20 @@ class DirectoryWatch:
         """Return whether the next change of a queue will be told."""
         return queue in self._watches
 
+    def missed(self, queues: Sequence[str]) -> bool:
+        """Return whether the look after `arm` showed directories that are not watched: then arm, and look again."""
+        if self._inotify is None:
+            return False
+        for name in queues:
+            inner = self._inner.get(name)
+            queue = self._find(name)
+            if inner is None:
+                if queue is not None and self._watches.get(name) == ():
+                    return True  # it has come since
+            elif queue is not None and queue.layout.watched() != inner:
+                return True
+        return False
+
     def _arm_root(self) -> bool:
         if self._root < 0:
             self._root = self._add(self._path, APPEARS)
@@ -102,7 +118,8 @@ class DirectoryWatch:
         if layout.directory.mount.inotify_is_silent:
             return False
         path = layout.directory.path
-        inner = [os.path.join(path, each) for each in layout.watched()]
+        inside = self._inner[queue] = layout.watched()
+        inner = [os.path.join(path, each) for each in inside]
         first = self._add(path, Directory.events | DELETED)
         if first < 0:
             self._forget(queue)
@@ -110,6 +127,7 @@ class DirectoryWatch:
         numbers = (first, *(number for each in inner if (number := self._add(each, Directory.events)) >= 0))
         if self._watches.get(queue) != numbers:
             self._forget(queue)
+            self._inner[queue] = inside
             self._watches[queue] = numbers
             self._queues.update(dict.fromkeys(numbers, queue))
         return True
@@ -121,6 +139,7 @@ class DirectoryWatch:
             return -1  # not there, or out of watches
 
     def _forget(self, queue: str) -> None:
+        self._inner.pop(queue, None)
         for number in self._watches.pop(queue, ()):
             self._queues.pop(number, None)
 

@@ -253,6 +253,9 @@ class Watch:
         self.queues.update(queues)
         return True
 
+    def missed(self, queues):
+        return False
+
     def armed(self, queue):
         return queue in self.queues
 
