@@ -1,4 +1,4 @@
-"""The verb `entroq`: tasks as EntroQ's `eqc` shows and changes them, in a directory or at a service; and the service.
+"""The verb `entroq`: tasks as EntroQ's `eqc` shows and changes them, in a directory or at a service.
 
 Layer: edges.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import importlib.util
 import json
 import os
 import time
@@ -15,9 +14,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from dirqueue.cli import output
+from dirqueue.cli import entroq_service, output
 from dirqueue.cli.arguments import VARIABLE, at_least_0, path_of, seconds, verb, whole
-from dirqueue.cli.exits import Exit, MissingExtra
+from dirqueue.cli.exits import Exit
 from dirqueue.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 PAUSE = 3.0
 #: Tasks that `clear --force` lists and removes at a time.
 PAGE = 100
-#: What the service needs, beside dirqueue.
-NEEDED = ("starlette", "uvicorn", "grpc", "google.protobuf")
 
 
 def add(subparsers: Any) -> None:
@@ -51,7 +48,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("-m", "--millis", action="store_true", help="as milliseconds since 1970")
     parser.add_argument("-l", "--local", action="store_true", help="as local time")
     _add_copy(verbs)
-    _add_serve(verbs)
+    entroq_service.add(verbs)
 
 
 def _nothing(_args: argparse.Namespace) -> int:
@@ -194,79 +191,7 @@ def _add_copy(verbs: Any) -> None:
     )
 
 
-def _add_serve(verbs: Any) -> None:
-    parser = verb(
-        verbs,
-        "serve",
-        serve,
-        "answer EntroQ's clients, over HTTP/JSON and gRPC",
-        description="On this machine only. An address that others can reach needs TLS or --plaintext, and a judge or "
-        "--open. Prints the addresses; ends with SIGTERM or Ctrl-C.",
-        queue=False,
-    )
-    parser.add_argument("space", metavar="SPACE", help="the directory of the queues")
-    parser.add_argument(
-        "--http",
-        default="127.0.0.1:9100",
-        metavar="HOST:PORT",
-        help="where JSON is spoken (default 127.0.0.1:9100)",
-    )
-    parser.add_argument(
-        "--grpc",
-        default="127.0.0.1:37706",
-        metavar="HOST:PORT",
-        help="where gRPC is spoken (default 127.0.0.1:37706)",
-    )
-    parser.add_argument("--no-http", action="store_true", help="speak no JSON")
-    parser.add_argument("--no-grpc", action="store_true", help="speak no gRPC")
-    parser.add_argument(
-        "--authz",
-        choices=("none", "token", "opahttp"),
-        default="none",
-        help="who may do what: anybody, whoever has the token, whomever OPA allows (default none)",
-    )
-    parser.add_argument("--token-file", metavar="FILE", help="the file of the token, for --authz token")
-    parser.add_argument("--opa-url", metavar="URL", help="where OPA answers (default http://localhost:8181)")
-    parser.add_argument("--opa-path", metavar="PATH", help="what it is asked (default /v1/data/entroq/authz)")
-    parser.add_argument("--tls-cert", metavar="FILE", help="the certificate of the service, in PEM")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key")
-    parser.add_argument("--tls-client-ca", metavar="FILE", help="whose certificates clients have to show")
-    parser.add_argument("--plaintext", action="store_true", help="others may listen to what is said")
-    parser.add_argument("--open", action="store_true", help="others may do what they like")
-    parser.add_argument(
-        "--max-size-mb", type=whole, default=10, metavar="N", help="the largest request, in MiB (default 10)"
-    )
-
-
 # --- the store ---------------------------------------------------------------------------------------------
-
-
-class Local:
-    """A directory, with a claim that waits."""
-
-    def __init__(self, path: str) -> None:
-        from dirqueue.entroq.store import DirectoryStore
-
-        self._store = DirectoryStore(path)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def wait(self, query: Any) -> Task:
-        """Claim a task, waiting until there is one."""
-        import asyncio
-
-        from dirqueue.entroq.desk import Desk
-
-        async def main() -> Task:
-            desk = Desk(self._store, self._store.watch())
-            await desk.open()
-            try:
-                return await desk.claim(query)
-            finally:
-                await desk.close()
-
-        return asyncio.run(main())
 
 
 def _open(args: argparse.Namespace) -> Any:
@@ -278,21 +203,17 @@ def _open(args: argparse.Namespace) -> Any:
         raise SettingsError(f"say which directory or service is meant: -s SPACE, or set ${VARIABLE}")
     if remote.is_address(where):
         return _connect(where, args)
-    return Local(path_of(args.svcaddr) if args.svcaddr else where)
+    from dirqueue.entroq.local import LocalStore
+
+    return LocalStore(path_of(args.svcaddr) if args.svcaddr else where)
 
 
 def _connect(address: str, args: argparse.Namespace) -> Remote:
     from dirqueue.entroq import remote
 
     if address.startswith("grpc"):
-        _need_extra("grpc", "google.protobuf")
+        entroq_service.need("grpc", "google.protobuf")
     return remote.connect(address, token=args.authz_token, secure=args.secure)
-
-
-def _need_extra(*modules: str) -> None:
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            raise MissingExtra(f"{module} is not installed: pip install 'dirqueue[entroq]'")
 
 
 # --- the verbs ---------------------------------------------------------------------------------------------
@@ -480,35 +401,6 @@ def copy(args: argparse.Namespace) -> int:
     finally:
         source.close()
     output.line(json.dumps(done._asdict()))
-    return Exit.OK
-
-
-def serve(args: argparse.Namespace) -> int:
-    """Serve until a signal."""
-    _need_extra(*NEEDED)
-    from dirqueue.entroq.serve import Addresses, Options, run
-
-    opa = {"opa_url": args.opa_url, "opa_path": args.opa_path}
-    options = Options(
-        http=None if args.no_http else args.http,
-        grpc=None if args.no_grpc else args.grpc,
-        authz=args.authz,
-        token_file=args.token_file,
-        tls_cert=args.tls_cert,
-        tls_key=args.tls_key,
-        tls_client_ca=args.tls_client_ca,
-        plaintext=args.plaintext,
-        open=args.open,
-        max_size_mb=args.max_size_mb,
-        **{name: value for name, value in opa.items() if value is not None},
-    )
-
-    def ready(addresses: Addresses) -> None:
-        for address in (addresses.http, addresses.grpc):
-            if address is not None:
-                output.complain(f"serving {address}")
-
-    run(path_of(args.space), options, ready)
     return Exit.OK
 
 

@@ -14,8 +14,9 @@ from model import Model
 from services import in_thread
 
 from dirqueue.cli import entroq as command
-from dirqueue.cli import main
+from dirqueue.cli import entroq_service, main
 from dirqueue.entroq import remote
+from dirqueue.entroq.local import LocalStore
 from dirqueue.entroq.tasks import ClaimQuery, Modification, TaskData, TasksQuery
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +181,7 @@ def test_copy_brings_tasks_over_and_can_be_run_again(door, where, capfd):
         assert copy("-q", "b") == {"queues": 1, "tasks": 1, "skipped": 0}
         assert copy() == {"queues": 2, "tasks": 230, "skipped": 1}
         assert copy() == {"queues": 2, "tasks": 0, "skipped": 231}
-    target = remote.connect(where) if remote.is_address(where) else command.Local(where)
+    target = remote.connect(where) if remote.is_address(where) else LocalStore(where)
     try:
         found = {task.id: task for task in target.tasks(TasksQuery("a"))}
         wanted = {task.id: task for task in source.by_id.values() if task.queue == "a"}
@@ -239,6 +240,6 @@ def test_serve_refuses_what_is_not_safe(tmp_path, capfd, words, sentence):
 
 
 def test_serve_without_its_packages_says_which(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(command, "NEEDED", ("no_such_package",))
+    monkeypatch.setattr(entroq_service, "NEEDED", ("no_such_package",))
     assert main.run(["entroq", "serve", str(tmp_path)]) == 69
     assert "pip install 'dirqueue[entroq]'" in capfd.readouterr().err

@@ -16,7 +16,6 @@ What is different, and why:
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import logging
@@ -30,8 +29,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from dirqueue.entroq import tasks as words
-from dirqueue.entroq.desk import Desk
-from dirqueue.entroq.store import DirectoryStore
+from dirqueue.entroq.local import LocalStore
 from dirqueue.entroq.wire import ACTIONS, wire
 
 _log = logging.getLogger(__name__)
@@ -99,7 +97,7 @@ class EntroQ:
     def __init__(self, eqaddr: str | os.PathLike[str]) -> None:
         self.addr = os.fspath(eqaddr)
         self.claimant_id = str(uuid.uuid4())
-        self._store = DirectoryStore(self.addr)
+        self._store = LocalStore(self.addr)
         self.time_skew = self.time() - int(time.time() * 1000)
 
     def close(self) -> None:
@@ -162,21 +160,11 @@ class EntroQ:
 
     def claim(self, queue: str | list[str], duration_ms: int = 30000, poll_ms: int = 30000) -> Any:
         """Claim a task, waiting until there is one."""
-        task = self.try_claim(queue, duration_ms)
-        return task if task is not None else asyncio.run(self._wait(self._query(queue, duration_ms)))
+        return entroq_pb2.task(self._store.wait(self._query(queue, duration_ms)))
 
     def _query(self, queue: str | list[str], duration_ms: int) -> words.ClaimQuery:
         queues = list(queue) if isinstance(queue, (list, tuple)) else [queue]
         return words.ClaimQuery(queues, self.claimant_id, duration_ms)
-
-    async def _wait(self, query: words.ClaimQuery) -> Any:
-        store = DirectoryStore(self.addr)
-        desk = Desk(store, store.watch())
-        await desk.open()
-        try:
-            return entroq_pb2.task(await desk.claim(query))
-        finally:
-            await desk.close()
 
     # --- changes -------------------------------------------------------------------------------------------
 
