@@ -17,11 +17,11 @@ from dirqueue.disk.identity import new_token
 from dirqueue.errors import SettingsError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
-from dirqueue.layouts.native.supply import claimable
 from dirqueue.settings import check_seconds
 from dirqueue.space.lots import ack_lot
 from dirqueue.space.transaction import Transaction
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
+from dirqueue.spark.living import living
 from dirqueue.spark.options import PINNED, local, open_native
 
 
@@ -68,7 +68,7 @@ def claim(
     mine = consumer.pins
     pieces = partitions or _parallelism(spark)
     try:
-        count = mine.pin(1, claimable(native.directory, native.settings), Limit(limit, max_bytes))
+        count = mine.pin(1, living(native), Limit(limit, max_bytes))
         reader = spark.read.format("dirqueue").option("numPartitions", pieces).option("records", records)
         if schema is not None:
             reader = reader.schema(schema)
