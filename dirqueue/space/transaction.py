@@ -266,8 +266,7 @@ class Transaction:
             check_count("attempts", attempts)
         target = None
         if not isinstance(queue, Keep):
-            found = self._ground.transacted(queue)
-            target = (self._ground.directory_of(queue), found.settings)
+            target = (self._ground.directory_of(queue), self._ground.transacted(queue).settings)
         change = Change(
             target,
             delay,
@@ -413,8 +412,9 @@ class Transaction:
     def _move_alone(self, step: Step, work: Work) -> tuple[list[str], Work]:
         fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
+        made: list[str] = []
         try:
-            write_sides(work.sides, fd, sync=work.sync)
+            write_sides(work.sides, made, fd, sync=work.sync)
         except Aborted:
             return self._run()
         except OSError as error:
@@ -427,11 +427,11 @@ class Transaction:
                 fs.unlink(source, dir_fd=fd)
         except FileNotFoundError:
             if not (target and self._ground.directory.mount.replies_can_be_lost and fs.exists(target, fd)):
-                drop_sides((each.path for each in work.sides), fd)
+                drop_sides(made, fd)
                 return self._run()  # finds out what is in the way
         except OSError as error:
             drop_notes(work.notes, fd)
-            drop_sides((each.path for each in work.sides), fd)
+            drop_sides(made, fd)
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         carry_notes(work.carry, fd)
         if work.sync:
