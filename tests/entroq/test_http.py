@@ -457,6 +457,6 @@ def test_metrics_of_requests(url, client):
 
 
 def test_answers_are_sent_at_once():
-    """Cost: asyncio turns off Nagle's algorithm only where the socket names its protocol; else a request takes 44 ms."""
+    """Cost: asyncio turns Nagle off only where the socket names its protocol; else a request takes 44 ms."""
     with contextlib.closing(serve._listen("127.0.0.1", 0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP
