@@ -230,7 +230,7 @@ class Attempt:
         if self._moves:
             folders.add(self._register.rpartition("/")[0])
         for folder in sorted(folders):
-            fs.sync_directory(folder, self._fd)
+            self._directory.sync(folder)
             self._beat()
 
     def _need(self) -> None:
@@ -317,7 +317,7 @@ class Attempt:
         failed = None
         if self._work.sync:
             try:
-                fs.sync_directory(self._register.rpartition("/")[0], self._fd)
+                self._directory.sync(self._register.rpartition("/")[0])
             except FileNotFoundError:
                 pass  # fenced since: the purge that did it applies all of it
             except OSError as error:
@@ -471,7 +471,7 @@ class Attempt:
         resolve.make_rooms(folder, self._fd)
         while self._work.sync and folder:
             folder = folder.rpartition("/")[0]
-            fs.sync_directory(folder or ".", self._fd)
+            self._directory.sync(folder or ".")
 
     def _move(self, src: str, dst: str) -> None:
         """Rename; a full disk costs a reserve."""

@@ -437,7 +437,7 @@ class Transaction:
         if work.sync:
             for folder in sorted({path.rpartition("/")[0] for path in (source, target) if path}):
                 try:
-                    fs.sync_directory(folder, fd)
+                    self._ground.directory.sync(folder)
                 except FileNotFoundError:
                     pass  # it was empty, and is gone
                 except OSError as error:

@@ -165,7 +165,7 @@ def _rename_all(
 
 def _sync_if_there(queue: Queue[Any], directory: str) -> None:
     try:
-        queue.layout.directory.sync_renames(directory)
+        queue.layout.directory.sync(directory)
     except FileNotFoundError:
         pass  # RACE: emptied and removed, with the names in it
 

@@ -8,10 +8,18 @@ import pytest
 
 from dirqueue import Put, Queue, Space
 from dirqueue.disk import fs
-from dirqueue.layouts.native import cursor
+from dirqueue.layouts.native import cursor, extras, links
 
 FOR_EVER = 36_000.0
 QUEUES = ("a", "b", "c", "d")
+
+
+@pytest.fixture(autouse=True)
+def no_looks_by_the_clock(monkeypatch):
+    """Leave out the looks that are repeated with time, not with messages."""
+    for module, name in ((cursor, "FRESH_SECONDS"), (cursor, "GLANCE_SECONDS"), (extras, "TRUST_SECONDS")):
+        monkeypatch.setattr(module, name, FOR_EVER)
+    monkeypatch.setattr(links, "TRUSTED", int(FOR_EVER * 1_000_000))
 
 
 @pytest.fixture
@@ -28,7 +36,6 @@ def count(monkeypatch):
 
     for name in fs.CALLS:
         monkeypatch.setattr(fs, name, counted(name, getattr(fs, name)))
-    monkeypatch.setattr(cursor, "FRESH_SECONDS", FOR_EVER)
 
     def count(function):
         gc.collect()

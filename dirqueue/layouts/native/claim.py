@@ -128,6 +128,7 @@ class Claimer:
             replaced = sidefile.body_of(self.directory, path)
             return links.read(path, self.directory.fd) if replaced is None else replaced
         except OSError as error:
+            self._cursor.tried(path)
             if error.errno == errno.ELOOP:
                 self._cursor.leave_out(path)
             elif error.errno in (errno.ENOENT, errno.ESTALE):
@@ -213,6 +214,7 @@ class Claimer:
 
         No name if it was the last delivery. A message without a card gets one if `first` says what a first card is.
         """
+        self._cursor.tried(path)
         folder = names.folder_of(path)
         seen = parse(path[len(folder) :])
         if seen is None:

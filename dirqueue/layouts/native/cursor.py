@@ -261,6 +261,10 @@ class Cursor:
             if self.row[0] == prefix:
                 self.row = _nothing()
 
+    def tried(self, path: str) -> None:
+        """Somebody tries to claim this name."""
+        self._due.tried(path)
+
     def leave_out(self, path: str) -> None:
         """Do not offer a link that is not ours again."""
         if len(self._foreign) >= FOREIGN:

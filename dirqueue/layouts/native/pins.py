@@ -279,8 +279,8 @@ class Pins:
                 count += 1
         except FileNotFoundError:
             return count  # RACE: another process finishes it
-        if self.settings.sync:
-            directory.sync_renames(*kept)
+        if self.settings.sync and kept:
+            directory.sync(*kept)
         fs.remove_tree(path, directory.fd)
         return count
 
@@ -324,8 +324,8 @@ class Pins:
         return self._sync(*parts, path, ".")
 
     def _sync(self, *directories: str) -> None:
-        for each in directories if self.settings.sync else ():
-            self.directory.sync(each)
+        if self.settings.sync:
+            self.directory.sync(*directories)
 
     def _lost(self, doing: str) -> LeaseLost:
         return LeaseLost(

@@ -77,18 +77,12 @@ class Settler:
             sidefile.forget(directory, held.id, names.card_at(held.place))
 
     def _make_durable(self, folder: str) -> None:
-        """Make an ack durable.
-
-        CRASH: where a flush of one directory does not carry along what was renamed into it before, the message could be
-        back under the name that it was claimed by.
-        """
+        """Make an ack durable."""
         directory = self.directory
         try:
-            if directory.mount.renames_are_flushed_apart and directory.mount.syncfs:
-                fs.syncfs(directory.fd)
-            elif folder == LEASED_PREFIX:
+            if folder == LEASED_PREFIX and not directory.mount.renames_are_flushed_apart:
                 self._rooms.sync_leased()
-            else:  # of the earlier format
+            else:  # all of the filesystem; or a name of the earlier format
                 directory.sync(folder[:-1] or ".")
         except FileNotFoundError:
             pass  # the emptied directory is gone with its names, and whoever removed it synced nothing we need

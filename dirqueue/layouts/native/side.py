@@ -76,7 +76,7 @@ class Side:
                 if new.startswith(ROOMS):
                     self._rooms.make_durable(names.folder_of(new)[:-1])
                 folders = dict.fromkeys((names.folder_of(new), names.folder_of(old)))
-                self._directory.sync_renames(*(folder[:-1] or "." for folder in folders))
+                self._directory.sync(*(folder[:-1] or "." for folder in folders))
             except FileNotFoundError:
                 pass  # the directory it left was empty and is gone
             except OSError as error:
