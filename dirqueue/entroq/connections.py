@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: Connections at a time: each claim that waits needs one.
 CONNECTIONS = 4_096
-#: Descriptors that are left for the directory.
+#: Descriptors that are left for the directory: every queue that is used has one.
 RESERVE = 512
 #: Seconds for the head of a request to arrive, and for a connection to be idle: EntroQ's clients keep one for 60.
 HEAD_SECONDS = 10.0
@@ -90,10 +90,8 @@ class HttpServer(uvicorn.Server):
 def allow_descriptors() -> int:
     """Have as many descriptors as the machine lets us; return how many connections there may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + RESERVE
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY:
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard == resource.RLIM_INFINITY:
         return CONNECTIONS
-    return min(CONNECTIONS, max(16, soft - RESERVE))
+    return min(CONNECTIONS, max(16, hard - RESERVE))
