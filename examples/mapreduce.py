@@ -169,6 +169,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dirqueue-mapreduce-") as path:
         # Short leases, and no limit to how often a message may be delivered: for every queue that there will be.
         with Space.create(path, lease=LEASE, margin=0.1, max_attempts=0) as space:
+            for name in ("out", *(f"reduce/{shard}" for shard in range(SHARDS))):
+                space.queue(
+                    name
+                )  # made now: of several processes that make one at once, some would have to try again
             space.queue("map").put_many(text.encode() for text in texts)
             killed = count_all(path, options.kills)
             results = [json.loads(message.body) for message in space.queue("out").peek()]
