@@ -76,6 +76,6 @@ clean: ## remove everything that the other targets made
 .venv/.test: pyproject.toml
 	@$(PYTHON) -m venv --upgrade-deps .venv && $(BIN)/pip install -q --group test -e '.[cli,watch,metrics,entroq]' && touch .venv/.demo $@
 .venv-bench/.done: pyproject.toml
-	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark]' && touch $@
+	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark,entroq]' && touch $@
 .venv/.spark: .venv/.test
 	@$(BIN)/pip install -q -e '.[cli,watch,metrics,entroq,connect]' && touch $@
