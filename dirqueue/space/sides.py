@@ -13,9 +13,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.native import conditions, names, resolve, sidefile
-from dirqueue.layouts.native.conditions import COMMITTED, MV, REGISTERS
 from dirqueue.layouts.native.names import ACKED, DELAYED, LEASED, READY, Name
-from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import NEVER
 from dirqueue.space import reads
 from dirqueue.space.work import Aborted, Sidefile
@@ -94,19 +92,12 @@ def orphans(root: Directory, stale: int) -> list[str]:
 
 
 def _names(root: Directory) -> Iterator[Name]:
-    """Yield the names of all messages: those that there are, and those that transactions are about to give them."""
-    register = Register(root, REGISTERS)
+    """Yield the names of all messages; of conditional ones, what they stand for."""
     for _, text in reads.every_name(root.fd):
-        name, condition = names.parse(text), conditions.parse(text)
+        condition = conditions.parse(text)
+        name = condition.base if condition is not None else names.parse(text)
         if name is not None and name.kind in MESSAGES:
             yield name
-        elif condition is not None:
-            yield condition.base
-            if condition.how == MV and register.look(condition.txn) == COMMITTED:
-                target = register.plan(condition.txn).get(condition.base.id, "")
-                name = names.parse(target.rpartition("/")[2])
-                if name is not None:
-                    yield name
 
 
 def _version(path: str, root: Directory) -> int:

@@ -55,11 +55,10 @@ def strays(tree):
 def changed(old, new, seen):
     """Return what is wrong with a rename of a message; `seen` are the exact names of all versions of tasks so far."""
     before, after = name_in(old), name_in(new)
-    if before is None or after is None or after.card is None:
-        lost = before is not None and before.card is not None and after is not None and after.kind != "acked"
-        return [f"{old} lost its card: {new}"] if lost else []
-    if before.text == after.text:
+    if before is None or after is None or before.text == after.text or after.kind == "acked":
         return []
+    if after.card is None:
+        return [f"{old} lost its card: {new}"] if before.card is not None else []
     was = before.card.version if before.card else before.attempts
     wrong = []
     if after.card.version <= was:

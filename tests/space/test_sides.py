@@ -115,7 +115,7 @@ def of_register(name, *_, **__):
     return "/txn/" in str(name) and str(name).rpartition("/")[2].isdigit()
 
 
-def test_purge_looks_at_what_a_committed_plan_says(space):
+def test_purge_leaves_what_a_committed_change_means(space):
     """The change is committed, and its process died before the message had its new name."""
     message = task(space)
     with failing("rename", errno.EIO, when=lambda src, *_, **__: ".mv." in src, times=9):
