@@ -80,6 +80,6 @@ clean: ## remove everything that the other targets made
 	for version in $(ENTROQS); do $(BIN)/pip install -q --no-deps --upgrade --target .venv/entroq/$$version entroq==$$version || exit 1; done && \
 	touch .venv/.demo $@
 .venv-bench/.done: pyproject.toml
-	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark]' && touch $@
+	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark,entroq]' && touch $@
 .venv/.spark: .venv/.test
 	@$(BIN)/pip install -q -e '.[cli,watch,metrics,entroq,connect]' && touch $@

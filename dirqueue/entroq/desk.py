@@ -162,7 +162,7 @@ class Desk:
 
     async def time(self) -> int:
         """Return the store's now."""
-        return await self._call(self.store.time)
+        return await self.call(self.store.time)
 
     async def try_claim(self, query: ClaimQuery) -> Task | None:
         """Claim a task if there is one now."""
@@ -200,26 +200,26 @@ class Desk:
 
     async def give_back(self, task: Task) -> None:
         """Undo a claim that did not reach its client."""
-        await self._call(self.store.give_back, task)
+        await self.call(self.store.give_back, task)
         self._wake(task.queue)
 
     async def modify(self, modification: Modification) -> Modified:
         """Do all of it or nothing; it goes on if the client goes away."""
-        return await self._call(self.store.modify, modification, then=self._modified)
+        return await self.call(self.store.modify, modification, then=self._modified)
 
     async def tasks(self, query: TasksQuery) -> list[Task]:
         """Return the tasks that are asked for."""
-        return await self._call(lambda: list(self.store.tasks(query)))
+        return await self.call(lambda: list(self.store.tasks(query)))
 
     async def pages(self, query: TasksQuery) -> AsyncIterator[list[Task]]:
         """Yield the tasks that are asked for in lists; the next is read when the last was taken."""
         found = self.store.tasks(query)
-        while page := await self._call(_page, found):
+        while page := await self.call(_page, found):
             yield page
 
     async def queues(self, query: QueuesQuery) -> list[QueueStat]:
         """Return the queues that are asked for."""
-        return await self._call(self.store.queues, query)
+        return await self.call(self.store.queues, query)
 
     # --- calls ---------------------------------------------------------------------------------------------
 
@@ -238,9 +238,10 @@ class Desk:
         if not future.cancelled() and future.exception() is None and then is not None:
             then(future.result())
 
-    async def _call(
+    async def call(
         self, call: Callable[..., T], *arguments: Any, then: Callable[[T], None] | None = None
     ) -> T:
+        """Run a call that may block in a thread; it ends even if nobody waits for it any more."""
         return await asyncio.shield(self._start(call, *arguments, then=then))
 
     async def _claim(self, look: Callable[[ClaimQuery], Look], query: ClaimQuery) -> Look:

@@ -137,7 +137,7 @@ class Running:
     def __init__(self, store: Store, watch: Watch | None, options: Options) -> None:
         self._options = options
         self._largest = options.max_size_mb << 20
-        self.service = Service(Desk(store, watch), options.judge())
+        self.service = Service(Desk(store, watch), options.judge(), getattr(store, "families", None))
         self._http: Any = None
         self._http_task: asyncio.Task[None] | None = None
         self._grpc: GrpcServer | None = None

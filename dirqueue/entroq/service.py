@@ -6,7 +6,7 @@ Layer: edges.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from dirqueue.entroq import authz, meter
@@ -26,6 +26,7 @@ from dirqueue.entroq.tasks import (
     TasksQuery,
 )
 from dirqueue.tools import metrics
+from dirqueue.tools.metrics import Family
 
 #: The queue that no task is in: what a task is looked for in whose queue nobody knows, and nobody could judge.
 NOWHERE = "\0"
@@ -36,11 +37,19 @@ FRESH = 5.0
 class Service:
     """EntroQ's methods, for callers."""
 
-    def __init__(self, desk: Desk, judge: Judge | None = None) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        judge: Judge | None = None,
+        measure: Callable[[Sequence[str]], list[Family]] | None = None,
+    ) -> None:
         self.desk = desk
+        #: Counts queues in dirqueue's own terms.
+        self._measure = measure
         self.judge: Judge = judge or Anybody()
         self.meter = meter.Meter()
         self._counted: tuple[float, list[QueueStat]] = (float("-inf"), [])
+        self._measured: tuple[float, frozenset[str], list[Family]] = (float("-inf"), frozenset(), [])
 
     async def time(self, caller: Caller) -> int:
         """Return the store's now; whoever may ask anything may ask this."""
@@ -108,7 +117,17 @@ class Service:
             self._counted = (time.monotonic(), stats)
         readable = await self.judge.readable(caller, [stat.name for stat in stats])
         shown = [stat for stat in stats if stat.name in readable]
-        return metrics.text([meter.queue_sizes(shown), *self.meter.families(self.desk.waiting)])
+        own = await self._families(frozenset(readable))
+        return metrics.text([meter.queue_sizes(shown), *own, *self.meter.families(self.desk.waiting)])
+
+    async def _families(self, names: frozenset[str]) -> list[Family]:
+        if self._measure is None:
+            return []
+        measured, of, families = self._measured
+        if of != names or time.monotonic() - measured > FRESH:
+            families = await self.desk.call(self._measure, sorted(names))
+            self._measured = (time.monotonic(), names, families)
+        return families
 
     async def close(self) -> None:
         """Finish what is being done, then let go of everything."""

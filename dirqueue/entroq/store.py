@@ -45,6 +45,7 @@ from dirqueue.layouts.native import inspect, names
 from dirqueue.message import Entry, Message
 from dirqueue.queue import Queue
 from dirqueue.space import Committed, Space, Transaction, Written
+from dirqueue.tools import metrics
 
 #: How queues of an EntroQ behave: any task may come first, none dies by being claimed, a lease ends when it says.
 SETTINGS: dict[str, Any] = {"order": "random", "max_attempts": 0, "margin": 0}
@@ -328,6 +329,10 @@ class DirectoryStore:
                 later += 1
                 claimed += entry.attempts > 0 and bool(entry.token)
         return QueueStat(name, size, claimed, size - later, later - claimed, most)
+
+    def families(self, queues: Sequence[str]) -> list[metrics.Family]:
+        """Count queues as `dirqueue metrics` does."""
+        return metrics.measure(os.path.join(self.space.path, _directory_of(name)) for name in queues)
 
     def next_arrival(self, queues: Sequence[str]) -> int | None:
         waits = [

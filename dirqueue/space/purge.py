@@ -17,7 +17,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
 from dirqueue.layouts.base import Purged
-from dirqueue.layouts.native import conditions, held_lots, pins
+from dirqueue.layouts.native import conditions, held_lots, holders, pins
 from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
@@ -65,12 +65,27 @@ def clean(space: Space[Any], directory: Directory) -> int:
         else:
             _fence(path, fd)
     removed = ids.clean(directory)
-    for path in orphans(directory, stale):
+    for path in (*orphans(directory, stale), *_unused_holders(directory, now - stale)):
         removed += fs.discard(path, fd)
     processes = {os.path.basename(path).removesuffix(GONE) for path in gone}
     if gone and not sweep(directory, processes) + _settle_lots(space, processes):
         removed += sum(fs.remove_tree(path, fd) for path in gone)
     return removed
+
+
+def _unused_holders(directory: Directory, before: int) -> list[str]:
+    """Return the texts of long holders that nobody has used since, and that no token of a task is of.
+
+    RACE: a holder that was stopped for so long before its claim is shown by its token; nothing else rests on the text.
+    """
+    old = {
+        each
+        for each in _listed(holders.HOLDERS, directory.fd)
+        if (facts := _facts(f"{holders.HOLDERS}/{each}", directory.fd)) and facts.st_mtime_ns // 1000 < before
+    }
+    if old:
+        old -= {text.partition(f".{holders.LONG}")[2][:32] for _, text in reads.every_name(directory.fd)}
+    return [f"{holders.HOLDERS}/{each}" for each in sorted(old)]
 
 
 def _fence(path: str, fd: int) -> None:

@@ -374,8 +374,7 @@ class Transaction:
                         held.enter_context(frozen(step.lease, step.verb))
                     except LeaseLost as lost:
                         raise self._judge().lost(step, lost) from lost
-            judge = self._judge()
-            if judge.is_held():
+            if (judge := self._judge()).is_held():
                 raise judge.conflict() or self._contended()
             skipped, work = (
                 self._alone()
@@ -410,6 +409,8 @@ class Transaction:
         return [], work
 
     def _move_alone(self, step: Step, work: Work) -> tuple[list[str], Work]:
+        if self._ground.directory.mount.replies_can_be_lost:
+            return self._run()  # NFS: a register tells what has happened, one rename alone does not
         fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
         made: list[str] = []
@@ -426,9 +427,8 @@ class Transaction:
             else:
                 fs.unlink(source, dir_fd=fd)
         except FileNotFoundError:
-            if not (target and self._ground.directory.mount.replies_can_be_lost and fs.exists(target, fd)):
-                drop_sides(made, fd)
-                return self._run()  # finds out what is in the way
+            drop_sides(made, fd)
+            return self._run()  # finds out what is in the way
         except OSError as error:
             drop_notes(work.notes, fd)
             drop_sides(made, fd)

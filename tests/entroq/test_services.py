@@ -236,3 +236,20 @@ def test_a_plain_consumer_beside_a_service(tmp_path):
                 lease.ack()
         client.modify(Modification("me", deletes=[task.key for task in theirs]))
         assert client.queues(QueuesQuery()) == []
+
+
+def test_metrics_of_a_directory(tmp_path):
+    """EntroQ's gauge and dirqueue's own, of the same queues."""
+    with Process(tmp_path / "space") as service, client_of(service, "http") as client:
+        client.modify(Modification("me", inserts=[TaskData("a/b", b"1"), TaskData("a/b", b"2")]))
+        client.claim(ClaimQuery(["a/b"], "me"))
+        text = httpx.get(service.addresses.http + "/metrics").text
+        for line in (
+            'entroq_queue_size{name="a/b",type="total"} 2',
+            'entroq_queue_size{name="a/b",type="claimed"} 1',
+            'entroq_queue_size{name="a/b",type="available"} 1',
+            'entroq_queue_size{name="a/b",type="maxClaims"} 1',
+            f'dirqueue_messages{{queue="{tmp_path}/space/a%2Fb",state="leased"}} 1',
+            'dirqueue_entroq_requests_total{door="http",method="Modify",code="200"} 1',
+        ):
+            assert line in text.splitlines(), line

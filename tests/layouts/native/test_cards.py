@@ -130,6 +130,12 @@ def test_holders_come_back_letter_for_letter(text):
     assert holders.next_token(token) != token
 
 
+@pytest.mark.parametrize("holder", ["", 7, None, "x" * 4097, "\udc80"])
+def test_what_is_no_text_is_no_holder(holder):
+    with pytest.raises(SettingsError, match="holder"):
+        holders.who(holder)
+
+
 def test_a_holder_that_nobody_knows_any_more_is_shown_by_its_token(space):
     holder = "long " * 100
     t = space.transaction(holder=holder)
@@ -236,6 +242,48 @@ def test_every_reader_gets_the_replaced_body(space):
     assert (plain.size, plain.data) == (4, b"work")
     with plain.open() as stream:
         assert stream.read() == b"work"
+
+
+def test_a_claimed_file_has_the_replaced_body_and_the_later_error(space):
+    changed(space, task(space), body=b"other", error="set")
+    lease = space.get("q", timeout=0)
+    assert (lease.message.body, lease.message.error) == (b"other", "set")
+    lease.retry(0, "failed")
+    [seen] = space.messages("q")
+    assert seen.error == "failed"
+    seen = changed(space, seen, error=None)
+    assert seen.error is None
+    seen = changed(space, seen, error="again")
+    assert (seen.error, seen.failure.trace) == ("again", None)
+
+
+def test_a_redriven_task_keeps_its_card(space):
+    message = with_side(space)
+    space.get("q", timeout=0).reject("bad")
+    space.queue("q").redrive()
+    seen = space.message(message.id)
+    assert (seen.state, seen.version, seen.attempts, seen.failures) == ("ready", 3, 0, 1)
+
+
+def test_a_long_holder_needs_a_space(tmp_path):
+    queue = Queue(tmp_path / "q", sync=False)
+    queue.put(b"x")
+    with pytest.raises(SettingsError, match="needs a Space"):
+        queue.get(timeout=0, holder="x" * 65)
+
+
+def test_purge_removes_the_texts_of_holders_that_nobody_is(space):
+    space.stale = 0
+    for holder in ("x" * 100, "y" * 100):
+        space.put("q", b"x")
+        space.get("q", timeout=0, holder=holder)
+    space.queue("q").lease(space.messages("q")[0].entry.place).ack()
+    folder = os.path.join(space.path, ".space", "holders")
+    for name in os.listdir(folder):
+        os.utime(os.path.join(folder, name), (1_700_000_000, 1_700_000_000))
+    space.purge()
+    assert [message.holder for message in space.messages("q")] == ["y" * 100]
+    assert len(os.listdir(folder)) == 1
 
 
 def test_a_link_with_a_replaced_body(tmp_path):
