@@ -149,6 +149,8 @@ class Change(NamedTuple):
     failures: int | Keep = KEEP
     error: str | Keep | None = KEEP
     attempts: int | Keep = KEEP
+    #: Who holds it until then, as tokens have it; empty if nobody does.
+    holder: str = ""
 
     def apply(self, step: Step, claim: Claim, now: int) -> Target:
         """Return where the message goes."""
@@ -165,7 +167,11 @@ class Change(NamedTuple):
             drop = sidefile.path_of(claim.id, old.side) if old.side else ""
         attempts = claim.attempts if isinstance(self.attempts, Keep) else self.attempts
         card = Card(old.version + 1, number, old.key).text
-        place = names.free(id, self._until(entry, now), attempts, card, now)
+        until = self._until(entry, now)
+        if self.holder and until > now:
+            place = holders.held(id, until, attempts, self.holder, card)
+        else:
+            place = names.free(id, until, attempts, card, now)
         return Target(f"{directory}/{place}", side, drop, isinstance(self.error, Keep))
 
     def _until(self, entry: Entry, now: int) -> int:

@@ -240,10 +240,11 @@ class Transaction:
         failures: int | Keep = KEEP,
         error: str | BaseException | Keep | None = KEEP,
         attempts: int | Keep = KEEP,
+        hold: bool = False,
     ) -> None:
         """Change a message that is leased, or one that may be cancelled, if it is still as it was seen.
 
-        Nobody holds it afterwards, and its version is one more. What is not given stays as it is.
+        Nobody holds it afterwards, unless `hold` says so; its version is one more. What is not given stays as it is.
 
         Args:
             what: The lease, or the message.
@@ -255,9 +256,12 @@ class Transaction:
             failures: What `Message.failures` says of it.
             error: What `Message.error` says of it; None for no error.
             attempts: How often it was delivered.
+            hold: Whether the holder of this transaction holds it until then.
         """
         until = check_when(delay, at)
         check_failures(failures, error)
+        if hold and not self._holder:
+            raise SettingsError("hold=True needs a transaction with a holder")
         if not isinstance(attempts, Keep):
             check_count("attempts", attempts)
         target = None
@@ -271,6 +275,7 @@ class Transaction:
             failures,
             error if isinstance(error, Keep) else describe(error),
             attempts,
+            self._holder if hold else "",
         )
         if isinstance(what, Lease):
             step = self._step("change", what.layout, what, None, what.message.id)
