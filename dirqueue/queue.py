@@ -27,9 +27,9 @@ from dirqueue.errors import (
 )
 from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.layouts import locate, open_layout
-from dirqueue.layouts.base import Claim, Layout, Purged, refuse, remove_all
+from dirqueue.layouts.base import Claim, Layout, Producer, Purged, refuse, remove_all
 from dirqueue.lease import Lease
-from dirqueue.message import Message
+from dirqueue.message import Message, oldest
 from dirqueue.settings import Given, Settings, StrPath, check_count, check_path, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
@@ -210,7 +210,7 @@ class Queue(Consumer[T]):
             self._admission.check_size(len(data))
             priority = self._admission.check(delay, priority, timeout)
         if (attributes or ttl is not None) and (extras := self._admission.extras(attributes, ttl)):
-            return self.layout.put_with(data, delay, priority, extras)
+            return self.layout.carrying(extras).put(data, delay, priority)
         return self.layout.put(data, delay, priority)
 
     def put_many(
@@ -219,10 +219,12 @@ class Queue(Consumer[T]):
         *,
         delay: float = 0,
         at: datetime | None = None,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> list[str]:
-        """Put many messages that become visible all at once, or not at all; return their ids."""
+        """Put many messages that become visible all at once, or not at all; return their ids. Options as in `put`."""
         if INTERRUPTS:
             check_interrupt()
         if isinstance(bodies, (str, bytes, bytearray, memoryview)):
@@ -236,8 +238,9 @@ class Queue(Consumer[T]):
         if self._unbound is not None:
             self._unbound.put(self)
         delay = self._admission.delay(delay, at)
+        layout = self._producer(attributes, ttl)
         priority = self._admission.check(delay, priority, timeout, wanted)
-        return self.layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
+        return layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
 
     def put_path(
         self,
@@ -245,7 +248,9 @@ class Queue(Consumer[T]):
         *,
         delay: float = 0,
         at: datetime | None = None,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         timeout: float | None = None,
         link: bool = False,
     ) -> str:
@@ -259,8 +264,13 @@ class Queue(Consumer[T]):
         if self._unbound is not None:
             self._unbound.put(self)
         delay = self._admission.delay(delay, at)
+        layout = self._producer(attributes, ttl)
         priority = self._admission.check(delay, priority, timeout)
-        return self.layout.put_path(path, delay=delay, priority=priority, link=link)
+        return layout.put_path(path, delay=delay, priority=priority, link=link)
+
+    def _producer(self, attributes: Mapping[str, str] | None, ttl: float | None) -> Producer:
+        extras = self._admission.extras(attributes, ttl)
+        return self.layout if extras is None else self.layout.carrying(extras)
 
     def _encode(self, body: Any) -> bytes:
         data = codecs.encode(self._codec, body)
@@ -397,13 +407,7 @@ class Queue(Consumer[T]):
         if limit is not None:
             check_count("limit", limit)
         found = (entry for entry in self.layout.entries((state,)) if entry.state == state)
-        if limit is None:
-            chosen = sorted(found, key=_age)
-        else:
-            import heapq
-
-            chosen = heapq.nsmallest(limit, found, key=_age)
-        return (Message(entry, self.layout, self._codec) for entry in chosen)
+        return (Message(entry, self.layout, self._codec) for entry in oldest(found, limit))
 
     def message(self, id: str) -> Message[T]:
         """Return the message of that id, in any state; MessageNotFound if there is none."""
@@ -493,7 +497,3 @@ class Queue(Consumer[T]):
         if gone and self.settings.sync:
             self.layout.directory.sync()
         return gone
-
-
-def _age(entry: Any) -> tuple[int, int, str]:
-    return entry.priority or 0, entry.put, entry.id

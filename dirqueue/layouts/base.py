@@ -77,7 +77,23 @@ class Committer(Protocol):
         ...
 
 
-class Layout(Protocol):
+class Producer(Protocol):
+    """What publishes messages: a layout, or one whose messages carry something beside their bodies."""
+
+    def put(self, data: bytes, delay: float, priority: int | None) -> str:
+        """Publish one body, durably if the queue syncs, and return its id. Called for every message."""
+        ...
+
+    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]:
+        """Publish all or none, and return their ids; one by one where "batch" is lacking."""
+        ...
+
+    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str:
+        """Publish a file by moving it in, or by a second link to it; return the id. Nothing is copied."""
+        ...
+
+
+class Layout(Producer, Protocol):
     """One on-disk format, open on one directory: `queue.layout`.
 
     Every method may raise QueueAccess when the filesystem refuses; the others that it raises are named below. Instants
@@ -101,20 +117,8 @@ class Layout(Protocol):
 
     # --- producers: called by Queue ------------------------------------------------------------------------
 
-    def put(self, data: bytes, delay: float, priority: int | None) -> str:
-        """Publish one body, durably if the queue syncs, and return its id. Called for every message."""
-        ...
-
-    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
-        """Publish one body with attributes or an end of life. Unsupported where "attributes" is lacking."""
-        ...
-
-    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]:
-        """Publish all or none, and return their ids; one by one where "batch" is lacking."""
-        ...
-
-    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str:
-        """Publish a file by moving it in, or by a second link to it; return the id. Nothing is copied."""
+    def carrying(self, extras: Extras) -> Producer:
+        """Return what publishes messages that carry this. Unsupported where "attributes" is lacking."""
         ...
 
     def count(self) -> int:

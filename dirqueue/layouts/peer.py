@@ -19,7 +19,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Claim, Committer, Layout, refuse
+from dirqueue.layouts.base import Claim, Committer, Layout, Producer, refuse
 from dirqueue.message import Entry, Extras, Failure
 from dirqueue.settings import Settings
 
@@ -105,7 +105,7 @@ class Peer:
     def redrive(self, entry: Entry) -> bool:
         refuse(self._self(), "dead", "redrive dead messages")
 
-    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
+    def carrying(self, extras: Extras) -> Producer:
         refuse(self._self(), "attributes", "carry attributes, nor let a message expire")
 
     def extras(self, entry: Entry) -> Extras | None:

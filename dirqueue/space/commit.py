@@ -38,7 +38,7 @@ from dirqueue.layouts.native.conditions import (
     conditional,
     register_of,
 )
-from dirqueue.layouts.native.publish import settle as wait_for_length
+from dirqueue.layouts.native.staging import settle as wait_for_length
 from dirqueue.space import ids
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
 from dirqueue.space.owner import Owner
@@ -96,6 +96,8 @@ class Attempt:
         work = self._work
         try:
             self._stage()
+            for each in work.carried:
+                each.layout.keep_extras(each.id, each.extras)
             if work.notes:
                 write_notes(work.notes, self._fd)
             if self._moves:
@@ -386,6 +388,8 @@ class Attempt:
         if self._moves:
             fs.discard(f"{self._register}.plan", self._fd)
         drop_notes(self._work.notes, self._fd)
+        for carried in self._work.carried:
+            carried.layout.drop_extras(carried.id)
         self._rest()
         # A marker that another client set. Nobody needs it any more: no name of this transaction is left.
         fs.remove_quietly(self._register, self._fd)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from dirqueue import states
+from dirqueue.admission import check_attributes
 from dirqueue.codecs import BYTES
 from dirqueue.errors import MessageNotFound, SettingsError
 from dirqueue.layouts.native.names import MALFORMED
-from dirqueue.message import Message
+from dirqueue.message import Extras, Message
 from dirqueue.space import ids, naming, reads
 
 if TYPE_CHECKING:
@@ -84,6 +86,12 @@ def _lines(space: Space[Any], *, forgiving: bool = False) -> Iterator[str]:
             yield json.dumps(record) + "\n"
 
 
+def _extras(record: dict[str, Any]) -> Extras | None:
+    attributes, expires = check_attributes(record.get("attributes") or {}), record.get("expires_at")
+    until = round(datetime.fromisoformat(expires).timestamp() * 1_000_000) if expires else 0
+    return Extras(attributes, until) if attributes or until else None
+
+
 def import_(space: Space[Any], file: Iterable[str]) -> Imported:
     """Put what an export wrote, each message by itself."""
     put = skipped = 0
@@ -92,17 +100,18 @@ def import_(space: Space[Any], file: Iterable[str]) -> Imported:
             record = json.loads(line)
             queue, id = record["queue"], record["own_id"]
             body = base64.b64decode(record["body"], validate=True)
+            extras = _extras(record)
             naming.encode(queue)
         except (*MALFORMED, SettingsError) as error:
             raise SettingsError(f"line {number} is not as `export` writes them: {error}") from None
         target = space.queue(queue)
         priority = record.get("priority") if target.settings.priorities else None
         if id is None:
-            target.layout.put(body, 0, priority)
+            (target.layout if extras is None else target.layout.carrying(extras)).put(body, 0, priority)
             put += 1
             continue
         with space.transaction() as t:
-            t.put_data(queue, body, id=id, priority=priority, skip_existing=True)
+            t.put_data(queue, body, id=id, priority=priority, skip_existing=True, extras=extras)
             done = t.commit()
         skipped += len(done.skipped)
         put += not done.skipped

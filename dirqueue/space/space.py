@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from stat import S_ISDIR
 from types import TracebackType
@@ -267,7 +267,9 @@ class Space(Generic[T]):
         body: T | str,
         *,
         delay: float = 0,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
     ) -> str:
@@ -277,15 +279,34 @@ class Space(Generic[T]):
             queue: The name of the queue.
             body: bytes or str, or what the codec takes.
             delay: Seconds before anybody may get it.
+            ttl: Seconds from now after which it is not delivered any more.
             priority: 1 is the most urgent; only in a queue created with priorities.
+            attributes: A small map of text that it carries beside its body.
             id: An id of your own, unique in the space until the message is gone: Conflict if it is taken.
             skip_existing: If a message has this id already, put nothing, and raise nothing.
         """
         if id is None:
-            return self.queue(queue).put(body, delay=delay, priority=priority)  # type: ignore[arg-type]
-        with self.transaction() as transaction:
-            transaction.put(queue, body, delay=delay, priority=priority, id=id, skip_existing=skip_existing)
+            target: Queue[Any] = self.queue(queue)
+            return target.put(body, delay=delay, ttl=ttl, priority=priority, attributes=attributes)
+        self._transact([Put(queue, body, delay, priority, id, skip_existing, ttl, attributes)])
         return id
+
+    def _transact(self, puts: Iterable[Put], *, ack: Lease[Any] | None = None) -> None:
+        """Put these together, and acknowledge a lease with them."""
+        with self.transaction() as transaction:
+            if ack is not None:
+                transaction.ack(ack)
+            for each in puts:
+                transaction.put(
+                    each.queue,
+                    each.body,
+                    delay=each.delay,
+                    ttl=each.ttl,
+                    priority=each.priority,
+                    attributes=each.attributes,
+                    id=each.id,
+                    skip_existing=each.skip_existing,
+                )
 
     def get(self, *queues: str, timeout: float | None = None, lease: float | None = None) -> Lease[T]:
         """Claim the next message of any of these queues; of any queue that there is now, if none is named.
@@ -316,18 +337,7 @@ class Space(Generic[T]):
                 raise SettingsError(f"then= takes a list of Put(queue, body), not {each!r:.60}")
         if puts and self._quick(lease, puts):
             return
-        transaction = self.transaction()
-        transaction.ack(lease)
-        for each in puts:
-            transaction.put(
-                each.queue,
-                each.body,
-                delay=each.delay,
-                priority=each.priority,
-                id=each.id,
-                skip_existing=each.skip_existing,
-            )
-        transaction.commit()
+        self._transact(puts, ack=lease)
 
     def _quick(self, lease: Lease[Any], puts: list[Put]) -> bool:
         """Try the commonest transaction at once; False, with nothing done, if it has to be looked at more closely.
@@ -336,11 +346,13 @@ class Space(Generic[T]):
         """
         layout, claim = lease.layout, lease.claim
         source = self._own.get(layout)
-        if source is None or lease.shared or claim.attempts != 1 or layout.settings.keep_done:
+        if source is None or lease.shared or claim.attempts != 1 or layout.settings.keep_done or claim.extras:
             return False
         inserts, sync = [], layout.settings.sync
-        for queue, body, delay, priority, id, _ in puts:
+        for queue, body, delay, priority, id, _, ttl, attributes in puts:
             if delay or priority is not None or id is not None or queue not in self._real:
+                return False
+            if ttl is not None or attributes:
                 return False
             target = self._queues[queue].layout
             settings = target.settings

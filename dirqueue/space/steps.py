@@ -14,7 +14,7 @@ from dirqueue.layouts.base import Claim, Layout
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.names import DEAD, DONE, LEASED_ROOM
 from dirqueue.lease import Lease
-from dirqueue.message import Entry
+from dirqueue.message import Entry, Extras
 from dirqueue.queue import Queue
 from dirqueue.room import too_large
 from dirqueue.settings import Settings, check_priority, check_seconds
@@ -38,6 +38,8 @@ class Step(NamedTuple):
     alone: Callable[[Claim], None] | None = None
     #: Why it failed, to be kept beside it.
     reason: str | None = None
+    #: Where it moves to, if to another queue.
+    into: Layout | None = None
 
     @property
     def id(self) -> str:
@@ -51,6 +53,12 @@ class Step(NamedTuple):
         entry = self.entry
         assert entry is not None  # noqa: S101 - one of the two
         return Claim(entry.id, entry.place, 0, entry.until, entry.attempts)
+
+    def extras(self) -> Extras | None:
+        """Return what the message carries."""
+        if self.entry is not None:
+            return self.layout.extras(self.entry)
+        return self.claim().extras
 
 
 #: Where a message goes, from its claim and the time.
@@ -69,6 +77,7 @@ class Inserted(NamedTuple):
     priority: int | None
     own_id: str | None
     skip: bool
+    extras: Extras | None = None
 
 
 def done(step: Step, claim: Claim, now: int) -> str:

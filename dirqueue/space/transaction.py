@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from dirqueue import states
+from dirqueue.admission import Admission
 from dirqueue.codecs import encode
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -25,13 +26,13 @@ from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import resolve
 from dirqueue.layouts.native.side import note_of, note_text
 from dirqueue.lease import Lease
-from dirqueue.message import Entry, Message
+from dirqueue.message import Entry, Extras, Message
 from dirqueue.settings import check_seconds
 from dirqueue.space import ids, steps
 from dirqueue.space.commit import Attempt
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
 from dirqueue.space.steps import Inserted, Place, Step, check_put, layout_of
-from dirqueue.space.work import Aborted, Consumed, Insert, Refused, Work
+from dirqueue.space.work import Aborted, Carried, Consumed, Insert, Refused, Work
 
 if TYPE_CHECKING:
     from dirqueue.space.space import Space
@@ -85,7 +86,9 @@ class Transaction:
         body: Any,
         *,
         delay: float = 0,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
     ) -> str:
@@ -95,12 +98,19 @@ class Transaction:
             queue: The name of the queue.
             body: bytes or str, or what the space's codec takes.
             delay: Seconds before anybody may get it.
+            ttl: Seconds from now after which it is not delivered any more.
             priority: 1 is the most urgent; only in a queue created with priorities.
+            attributes: A small map of text that it carries beside its body.
             id: An id of your own, unique in the space until the message is gone.
             skip_existing: If a message has this id already, leave this one out.
         """
         data = encode(self._space.codec, body)
-        return self.put_data(queue, data, delay=delay, priority=priority, id=id, skip_existing=skip_existing)
+        extras = None
+        if attributes or ttl is not None:
+            extras = Admission(self._space.transacted(queue).layout).extras(attributes, ttl)
+        return self.put_data(
+            queue, data, delay=delay, priority=priority, id=id, skip_existing=skip_existing, extras=extras
+        )
 
     def put_data(
         self,
@@ -111,6 +121,7 @@ class Transaction:
         priority: int | None = None,
         id: str | None = None,
         skip_existing: bool = False,
+        extras: Extras | None = None,
     ) -> str:
         """Put a body that is encoded already; otherwise as `put`."""
         self._open()
@@ -123,7 +134,7 @@ class Transaction:
         native = new_id() if priority is None else f"{priority}{new_id()}"
         directory = self._space.directory_of(queue)
         self._inserts.append(
-            Inserted(target.layout, directory, native, data, delay, priority, id, skip_existing)
+            Inserted(target.layout, directory, native, data, delay, priority, id, skip_existing, extras)
         )
         return native if id is None else id
 
@@ -198,6 +209,7 @@ class Transaction:
             self._lease("move", what, "moved", place, error)
         else:
             self._message("move", what, place, error)
+        self._steps[-1] = self._steps[-1]._replace(into=target.layout)
 
     def change(self, message: Message[Any], *, delay: float) -> None:
         """Give a message that nobody holds another delay, if it is still as it was seen."""
@@ -319,12 +331,14 @@ class Transaction:
         (source, _, target), *_ = work.consume
         write_notes(work.notes, fd)
         try:
+            for each in work.carried:
+                each.layout.keep_extras(each.id, each.extras)
             if target:
                 resolve.carry(source, target, fd)
             else:
                 fs.unlink(source, dir_fd=fd)
         except FileNotFoundError:
-            return self._run()  # finds out what is in the way
+            return self._run()  # finds out what is in the way, and drops what is carried if it is refused
         except OSError as error:
             drop_notes(work.notes, fd)
             raise access_error(self._space.path, f"{step.verb} a message of", error) from error
@@ -353,7 +367,7 @@ class Transaction:
                 raise access_error(self._space.path, "begin a transaction in", error) from error
             try:
                 attempt.run()
-                return [each.own_id for each in self._inserts if each.own_id and each.id in attempt.skipped]
+                return self._skipped(attempt.skipped)
             except Refused:
                 conflict = self._conflict()
                 if conflict is not None:
@@ -369,16 +383,32 @@ class Transaction:
             f"others were in the way of the transaction in {self._space.path!r} {TRIES} times; nothing was done"
         )
 
+    def _skipped(self, ids: set[str]) -> list[str]:
+        """Return which of the user's own ids were there already; what was to come with them is not needed."""
+        skipped = [each for each in self._inserts if each.own_id and each.id in ids]
+        for each in skipped:
+            if each.extras is not None:
+                each.layout.drop_extras(each.id)  # type: ignore[attr-defined]
+        return [each.own_id for each in skipped if each.own_id]
+
     def _work(self) -> Work:
         """Return what is to be done, by the exact names as they are now known."""
         consume, notes, carry = [], [], []
+        carried = [
+            Carried(each.layout, each.id, each.extras)  # type: ignore[arg-type]
+            for each in self._inserts
+            if each.extras is not None
+        ]
         now = self._now()
         for step in self._steps:
             claim = step.claim()
             target = step.target(claim, now)
             consume.append(Consumed(f"{step.queue}/{claim.place}", claim.id, target))
             old = f"{step.queue}/{note_of(claim.place, claim.id)}"
-            new = note_of(target, target.rpartition("/")[2].partition(".")[0]) if target else ""
+            goes_as = target.rpartition("/")[2].partition(".")[0]
+            if step.into is not None and (extras := step.extras()) is not None:
+                carried.append(Carried(step.into, goes_as, extras))  # type: ignore[arg-type]
+            new = note_of(target, goes_as) if target else ""
             if step.reason is not None and target:
                 notes.append((new, note_text(step.reason, now, claim.leased)))
             if claim.attempts > 1 and new != old:
@@ -397,10 +427,16 @@ class Transaction:
         need = [f"{step.queue}/{step.claim().place}" for step in self._needs]
         layouts = [step.layout for step in self._steps] + [each.layout for each in self._inserts]
         sync = any(layout.settings.sync for layout in layouts)
-        return Work(tuple(consume), tuple(inserts), tuple(need), tuple(notes), tuple(carry), sync)
+        return Work(
+            tuple(consume), tuple(inserts), tuple(need), tuple(notes), tuple(carry), sync, tuple(carried)
+        )
 
     def _finish(self, step: Step, target: str) -> None:
-        """Record how a lease ended."""
+        """Record how a lease ended. What a message carried goes, unless that is where the message still is."""
+        goes_as = target.rpartition("/")[2].partition(".")[0]
+        same_queue = step.into is None or step.into.directory.path == step.layout.directory.path
+        if not target or not same_queue or goes_as != step.id:
+            step.layout.drop_extras(step.id)  # type: ignore[attr-defined]
         if step.lease is None:
             return
         if step.verb == "renew":

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dirqueue.layouts.native.layout import Native
+from dirqueue.message import Extras
+
 
 class Consumed(NamedTuple):
     """A message that goes, or moves: its exact name, as a path in the space."""
@@ -32,6 +35,14 @@ class Insert(NamedTuple):
     link: Callable[[bytes, str, int], bool] | None = None
 
 
+class Carried(NamedTuple):
+    """What a message carries beside its body, kept in its queue before it is there."""
+
+    layout: Native
+    id: str
+    extras: Extras
+
+
 class Work(NamedTuple):
     """What one transaction is to do."""
 
@@ -44,6 +55,7 @@ class Work(NamedTuple):
     #: Notes that go along (old path, new path), or go (old path, empty), when it is committed.
     carry: tuple[tuple[str, str], ...] = ()
     sync: bool = True
+    carried: tuple[Carried, ...] = ()
 
 
 class Refused(Exception):

@@ -65,7 +65,7 @@ class Claimer:
 
     def claim(self, seconds: float) -> Claim | None:
         """Take the next message for so many seconds; None if there is none."""
-        directory, cursor = self.directory, self._cursor
+        directory, cursor, extras = self.directory, self._cursor, self._extras
         if directory.fd < 0 and not directory.find():
             return None
         fd = directory.fd
@@ -106,7 +106,7 @@ class Claimer:
             if attempts > 1 and folder != LEASED_PREFIX:
                 self._side.carry_note(f"{folder}{id}.{ERROR}", f"leased/{id}.{ERROR}")
             held = Claim(id, place, now, until, attempts, data)
-            if (data is None and not self._read(held)) or (cursor.has_extras and self._expired(held)):
+            if (data is None and not self._read(held)) or (extras.there and self._expired(held)):
                 continue
             if time.time_ns() - here < half_ns or self._refreshed(held, seconds):
                 return held

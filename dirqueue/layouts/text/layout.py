@@ -21,7 +21,7 @@ from dirqueue.disk.beside import Beside
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.errors import DirQueueError, LayoutError, MessageNotFound, QueueError, QueueNotFound
-from dirqueue.layouts.base import Claim, Committer, Purged, bad_handle, lost, refuse
+from dirqueue.layouts.base import Claim, Committer, Producer, Purged, bad_handle, lost, refuse
 from dirqueue.layouts.text import names
 from dirqueue.layouts.text.cursor import Cursor
 from dirqueue.layouts.text.grammar import PAGE, digest, encode, padding
@@ -329,7 +329,7 @@ class Text(Looker):
 
         self.in_turn(change, "cancel a message of", sync=self.settings.sync)
 
-    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
+    def carrying(self, extras: Extras) -> Producer:
         refuse(self, "attributes", "carry attributes, nor let a message expire")
 
     def extras(self, entry: Entry) -> Extras | None:
