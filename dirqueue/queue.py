@@ -148,6 +148,7 @@ class Queue(Consumer[T]):
         self._version = version
         if layout.settings == self.settings:
             return False
+        layout.buried.extend(self.layout.buried)
         self.layout.settings = layout.settings  # of the leases that are held, and of whoever is waiting
         self.layout = layout
         self._go_by(layout.settings)
@@ -328,13 +329,13 @@ class Queue(Consumer[T]):
                 lease.retry(self.settings.max_backoff, error)
                 raise
             lease.reject(str(error))
+            self.layout.buried.append(lease.message.id)
             return False
         return True
 
     def _empty(self, timeout: float | None) -> Empty:
         found = "" if self.layout.directory.find() else " (there is no such queue yet)"
-        if self.layout.paused():
-            found = " (it is paused)"
+        found = " (it is paused)" if self.layout.paused() else found
         waited = f" in {timeout:g} s" if timeout else ""
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
 

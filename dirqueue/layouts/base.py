@@ -5,6 +5,7 @@ Layer: layouts.  One protocol, so that Queue, Worker, CLI and Spark work with ea
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
@@ -61,6 +62,15 @@ class Purged(NamedTuple):
         return Purged(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+#: The most ids that a layout remembers of messages that its claims have set aside.
+BURIED = 1000
+
+
+def none_buried() -> deque[str]:
+    """Return what `Layout.buried` is at first."""
+    return deque(maxlen=BURIED)
+
+
 class Committer(Protocol):
     """A space, as far as a lease from one of its queues knows it."""
 
@@ -110,6 +120,8 @@ class Layout(Producer, Protocol):
     space: Committer | None
     #: What the queue was opened with, with the defaults of this format.
     settings: Settings
+    #: The ids of messages that claims have moved to the dead, for whoever reports that: only the latest.
+    buried: deque[str]
 
     def __str__(self) -> str:
         """Return the name."""

@@ -25,10 +25,11 @@ from dirqueue.errors import (
     Unsupported,
     access_error,
 )
+from dirqueue.failure import Reason
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.rooms import Rooms
-from dirqueue.layouts.native.side import note_of
+from dirqueue.layouts.native.side import note_of, note_text
 from dirqueue.message import Extras, Message
 from dirqueue.queue import Queue
 from dirqueue.settings import StrPath
@@ -143,8 +144,9 @@ class _Importer:
         try:
             self._write(id, place, data, extras)
             if fields.get("error") is not None and place != id:
-                note = {"error": str(fields["error"]), "at": _micros(fields.get("failed_at"))}
-                fs.replace_file(note_of(place, id), json.dumps(note).encode(), self._directory.fd, sync=False)
+                reason = Reason(str(fields["error"]), fields.get("trace"))
+                note = note_text(reason, _micros(fields.get("failed_at")), _micros(fields.get("leased_at")))
+                fs.replace_file(note_of(place, id), note, self._directory.fd, sync=False)
         except OSError as error:
             raise access_error(self._queue.path, f"import message {id} into", error) from error
         self._seen.add(id)

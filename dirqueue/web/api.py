@@ -1,4 +1,4 @@
-"""What the page can ask: queues, messages, errors, workers, one message; and the three things it can do.
+"""What the page can ask: queues, messages, errors, workers, one message; and what it can do to messages and queues.
 
 Layer: edges.
 A key from outside is only compared with the keys of queues that were found; an id is checked before it is a path.
@@ -211,25 +211,34 @@ class Api:
     def act(self, order: Any) -> dict[str, Any]:
         """Redrive or delete dead messages, or reject waiting ones; return how many were, and why others were not.
 
+        Or pause or resume the queue: then `done` is 1 if that changed something.
+
         `ids` names them. For dead ones `all`, `error` (its first line) or `search` may stand instead; then `more` says
         whether the same order would find others.
         """
         if not isinstance(order, dict):
             raise SettingsError("an order is a JSON object with queue, verb and ids")
         key, verb = order.get("queue"), order.get("verb")
-        if not isinstance(verb, str) or verb not in VERBS:
-            raise SettingsError(f"verb must be one of {', '.join(VERBS)}, not {verb!r:.60}")
+        if not isinstance(verb, str) or verb not in (*VERBS, *WHOLE):
+            raise SettingsError(f"verb must be one of {', '.join((*VERBS, *WHOLE))}, not {verb!r:.60}")
         if not isinstance(key, str):
             raise SettingsError(f"queue must be the key of a queue, not {key!r:.60}")
+        if verb in WHOLE:
+            changed = WHOLE[verb](self._queue(key))
+            self._look_again()
+            return {"done": int(changed), "failed": [], "more": False}
         which = _which(order)
         if which != "ids" and verb == "reject":
             raise SettingsError(f"reject takes ids, not {which}")
         queue = self._queue(key)
         wanted, more = _chosen(queue, which, order[which])
         done, failed = VERBS[verb](queue, wanted) if wanted else (set[str](), list[str]())
+        self._look_again()
+        return {"done": len(done), "failed": failed, "more": more and bool(done)}
+
+    def _look_again(self) -> None:
         with self._lock:
             self._looked = 0.0
-        return {"done": len(done), "failed": failed, "more": more and bool(done)}
 
     def _queue(self, key: str) -> Queue[bytes]:
         with self._lock:
@@ -296,13 +305,15 @@ def _entries(queue: Queue[bytes], state: str) -> tuple[list[Entry], bool]:
 
 
 def _holds(queue: Queue[bytes], entry: Entry, search: str) -> bool:
-    """Return whether the id, the holder, the error or the beginning of the body holds a text, in whatever case."""
+    """Return whether the id, the holder, the error, an attribute or the beginning of the body holds a text."""
     wanted = search.lower()
     if wanted in entry.id or wanted in entry.token.lower():
         return True
     message = _message(queue, entry)
     try:
         if entry.attempts and wanted in (message.error or "").lower():
+            return True
+        if any(wanted in f"{name}={value}".lower() for name, value in message.attributes.items()):
             return True
         with message.open() as body:
             return wanted in body.read(SEARCH_BYTES).decode("utf-8", "replace").lower()
@@ -397,3 +408,5 @@ def _missing(ids: Iterable[str], state: str) -> list[str]:
 
 
 VERBS: dict[str, Verb] = {"redrive": _redrive, "delete": _delete, "reject": _reject}
+#: What can be done to a queue; returns whether it was not so before.
+WHOLE: dict[str, Callable[[Queue[bytes]], bool]] = {"pause": Queue.pause, "resume": Queue.resume}

@@ -411,3 +411,23 @@ def test_a_queue_in_one_file_is_shown_and_changed_as_a_directory_is(client, spoo
     assert client.act({"queue": "jobs.tq", "verb": "delete", "ids": [second]}) == one
     assert [message.body for message in queue.peek()] == [b"one", b"three"]
     assert queue.message(third).state == "ready"
+
+
+def test_queue_is_paused_and_resumed(client, spool):
+    """Once each; what is no queue, or no verb, is refused."""
+    queue = dirqueue.Queue(spool / "orders")
+    for verb, now in (("pause", True), ("resume", False)):
+        assert client.act({"queue": "orders", "verb": verb})[1]["done"] == 1
+        assert client.act({"queue": "orders", "verb": verb})[1]["done"] == 0
+        assert queue.paused is now
+        assert client.get("/api/queue", queue="orders")[1]["queue"]["paused"] is now
+    assert client.act({"queue": "none", "verb": "pause"})[0] == 404
+    assert client.act({"queue": "orders", "verb": "stop"})[0] == 400
+
+
+def test_attributes_are_shown_and_found(client, spool):
+    """In the list and with the message; a search looks into them."""
+    id = dirqueue.Queue(spool / "orders").put(b"noted", attributes={"Trace": "4bf92f"}, ttl=3600)
+    _, found = client.get("/api/messages", queue="orders", state="ready", search="trace=4BF")
+    assert [(each["id"], each["attributes"]) for each in found["messages"]] == [(id, {"Trace": "4bf92f"})]
+    assert client.get("/api/message", queue="orders", id=id)[1]["expires_at"]

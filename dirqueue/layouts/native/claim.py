@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import deque
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -48,8 +49,10 @@ class Claimer:
         settler: Settler,
         side: Side,
         extras: ExtrasStore,
+        buried: deque[str],
     ) -> None:
         self._extras = extras
+        self._buried = buried
         self.directory = directory
         self._settings = settings
         self._cursor = cursor
@@ -155,7 +158,8 @@ class Claimer:
         held.extras = extras = self._extras.read(held.id)
         if extras is None or not 0 < extras.expires <= held.leased:
             return False
-        self._settler.expire(held)
+        if self._settler.expire(held) and self._settings.keep_expired:
+            self._buried.append(held.id)
         return True
 
     def _look(self, now: int) -> bool:
@@ -281,6 +285,7 @@ class Claimer:
         try:
             if 0 < self._settings.max_attempts <= held.attempts or error.errno == errno.ELOOP:
                 self._settler.bury(held, reason)
+                self._buried.append(held.id)
             else:
                 self._settler.retry(held, self._settings.pause(held.attempts), reason)
         except LeaseLost:
@@ -295,6 +300,7 @@ class Claimer:
         )
         try:
             self._side.to_dead(held, reason, now)
+            self._buried.append(held.id)
         except FileNotFoundError:
             self._cursor.missed()
         except PermissionError:

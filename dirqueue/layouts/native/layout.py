@@ -22,7 +22,7 @@ from datetime import datetime
 from typing import BinaryIO, ClassVar
 
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.base import Claim, Committer, Producer, Purged
+from dirqueue.layouts.base import Claim, Committer, Producer, Purged, none_buried
 from dirqueue.layouts.native import inspect, names, pausing
 from dirqueue.layouts.native.amend import Amender
 from dirqueue.layouts.native.claim import Claimer
@@ -48,6 +48,7 @@ class Native:
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self.directory = directory
         self.space: Committer | None = None
+        self.buried = none_buried()
         self.settings = settings
 
     @property
@@ -69,7 +70,9 @@ class Native:
         noticed = self._cursor.insert if self._out_of_turn else None
         self._publisher = Publisher(directory, settings, rooms, noticed, extras)
         self._settler = Settler(directory, settings, self._cursor, rooms, side, extras)
-        self._claimer = Claimer(directory, settings, self._cursor, rooms, self._settler, side, extras)
+        self._claimer = Claimer(
+            directory, settings, self._cursor, rooms, self._settler, side, extras, self.buried
+        )
         self._amender = Amender(directory, settings, self._cursor, rooms, side, extras)
 
     def __str__(self) -> str:

@@ -9,6 +9,8 @@ const questions = {
   redrive: (what, name) => `Make ${what} in ${name} ready again, with attempts reset?`,
   delete: (what, name) => `Delete ${what} in ${name}? This cannot be undone.`,
   reject: (what, name) => `Move ${what} in ${name} to dead?`,
+  pause: (_, name) => `Pause ${name}? It takes puts and gives nothing to any consumer until it is resumed.`,
+  resume: (_, name) => `Resume ${name}? Its consumers go on.`,
 };
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 
@@ -40,6 +42,18 @@ async function actOnAll(verb, queue, selection, what) {
     chosen = new Set();
   } catch (error) {
     toast(`${verb}: ${number(total)} done, then: ${error.message}`);
+  }
+  refresh();
+}
+
+// Pause a queue, or end that.
+async function switchQueue(verb, queue) {
+  if (!await sure(questions[verb]("", queue.name), capital(verb))) return;
+  try {
+    const { done } = await order({ queue: queue.key, verb });
+    toast(done ? `${queue.name} is ${verb}d` : `${queue.name} was ${verb}d already`);
+  } catch (error) {
+    toast(error.message);
   }
   refresh();
 }
