@@ -28,6 +28,9 @@ from dirqueue.tools.monitor import Monitor, Reading, arranged
 #: Pages that ask within so many seconds share one look at the queues; a look that takes long is shared for longer.
 FRESH_SECONDS = 1.0
 FRESH_SHARE = 2
+#: How long an answer waits for a look before it is given without; and the first one, which has nothing else.
+LOOK_SECONDS = 5.0
+FIRST_SECONDS = 15.0
 #: Queues and messages on one page, bytes of one body, ids in one order.
 QUEUES_LIMIT = 50
 LIST_LIMIT = 100
@@ -80,28 +83,33 @@ class Api:
         self._monitor = Monitor(root)
         self._lock = threading.Lock()
         self._looks: list[Reading] = []
+        #: When the last look ended, by the monotonic clock; and the one that is being made, if there is one.
         self._looked = 0.0
+        self._looking: threading.Thread | None = None
+        self._asked_again = False
         self._fresh = FRESH_SECONDS
 
     def close(self) -> None:
         """Close all directories."""
-        with self._lock:
-            self._monitor.close()
+        looking = self._looking
+        if looking is not None:
+            looking.join(LOOK_SECONDS)
+        self._monitor.close()
 
     # --- answers -------------------------------------------------------------------------------------------
 
     def queues(self, words: dict[str, str]) -> dict[str, Any]:
         """Return a page of queues with their counts, rates and series, and the sums of all."""
         offset = offset_of(words)
-        with self._lock:
-            looks = self._look()
-            found = arranged(
-                looks, words.get("sort", "sick"), words.get("search", ""), backwards=backwards(words)
-            )
-            offset = min(offset, max(0, (len(found) - 1) // QUEUES_LIMIT * QUEUES_LIMIT))
-            described = [self._described(look) for look in found[offset : offset + QUEUES_LIMIT]]
+        looks = self._look()
+        found = arranged(
+            looks, words.get("sort", "sick"), words.get("search", ""), backwards=backwards(words)
+        )
+        offset = min(offset, max(0, (len(found) - 1) // QUEUES_LIMIT * QUEUES_LIMIT))
+        described = [self._described(look) for look in found[offset : offset + QUEUES_LIMIT]]
         return {
             "root": shown(self.root),
+            "age": self._age(),
             "queues": described,
             "found": len(found),
             "offset": offset,
@@ -111,20 +119,51 @@ class Api:
 
     def queue(self, key: str) -> dict[str, Any]:
         """Return one queue as `queues` does."""
-        with self._lock:
-            for look in self._look():
-                if key_of(look.name) == key:
-                    described = self._described(look)
-                    return {"root": shown(self.root), "states": states.VISIBLE, "queue": described}
+        for look in self._look():
+            if key_of(look.name) == key:
+                return {
+                    "root": shown(self.root),
+                    "age": self._age(),
+                    "states": states.VISIBLE,
+                    "queue": self._described(look),
+                }
         raise self._unknown(key)
 
     def _look(self) -> list[Reading]:
-        if not self._looked or time.monotonic() - self._looked >= self._fresh:
+        """Return the last look at the queues, a new one if it is due.
+
+        It is made in a thread of its own: where a filesystem hangs, the page goes on with what it knew.
+        """
+        with self._lock:
+            looking = self._looking
+            if looking is None and time.monotonic() - self._looked >= self._fresh:
+                looking = threading.Thread(target=self._look_anew, name="dirqueue-look", daemon=True)
+                self._looking = looking
+                looking.start()
+            known = self._looked
+        if looking is not None:
+            looking.join(LOOK_SECONDS if known else FIRST_SECONDS)
+        if not self._looked:
+            raise DirQueueError(
+                f"the queues under {self.root!r} cannot be read yet: their filesystem does not answer"
+            )
+        return self._looks
+
+    def _look_anew(self) -> None:
+        try:
             began = time.monotonic()
             self._looks = self._monitor.read()
             self._looked = time.monotonic()
             self._fresh = max(FRESH_SECONDS, FRESH_SHARE * (self._looked - began))
-        return self._looks
+        finally:
+            with self._lock:
+                self._looking = None
+                if self._asked_again:
+                    self._asked_again, self._fresh = False, 0.0
+
+    def _age(self) -> float:
+        """Return for how many seconds there was no look."""
+        return round(time.monotonic() - self._looked, 1)
 
     def _described(self, look: Reading) -> dict[str, Any]:
         series = self._monitor.series[look.path]
@@ -178,10 +217,7 @@ class Api:
 
     def workers(self, key: str = "") -> dict[str, Any]:
         """Return who holds what of one queue or of all, whoever holds it for the longest time first."""
-        with self._lock:
-            named = [
-                (look.name, self._monitor.queue(look.name)) for look in self._look() if look.stats.leased
-            ]
+        named = [(look.name, self._monitor.queue(look.name)) for look in self._look() if look.stats.leased]
         found = []
         for name, queue in named:
             if queue is not None and key in ("", key_of(name)):
@@ -237,13 +273,13 @@ class Api:
         return {"done": len(done), "failed": failed, "more": more and bool(done)}
 
     def _look_again(self) -> None:
+        """What was known is not so any more: the next answer needs a look that begins after this."""
         with self._lock:
-            self._looked = 0.0
+            self._fresh, self._asked_again = 0.0, self._looking is not None
 
     def _queue(self, key: str) -> Queue[bytes]:
-        with self._lock:
-            found = (look.name for look in self._look() if key_of(look.name) == key)
-            queue = self._monitor.queue(next(found, ""))
+        found = (look.name for look in self._look() if key_of(look.name) == key)
+        queue = self._monitor.queue(next(found, ""))
         if queue is None:
             raise self._unknown(key)
         return queue

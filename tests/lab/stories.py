@@ -235,6 +235,10 @@ COMMON = (
 LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal")
 
 
+#: Those that only the campaign kills at every call: their calls are in others too.
+SLOW = ("reject with attributes", "redrive with attributes", "purge with attributes")
+
+
 def carries(name):
     """Return whether the messages of a story have attributes."""
     return name.endswith("with attributes")

@@ -2,6 +2,8 @@
 // What happens: orders, and the loop that asks and draws.
 
 const EVERY = 2000;
+// Seconds without a look at the queues after which the page says so.
+const OLD = 30;
 
 // --- orders ----------------------------------------------------------------------------------------------------
 
@@ -68,9 +70,9 @@ async function look(where) {
   }
   if (!where.key) {
     const answer = await ask("api/queues", where.words);
-    return { root: answer.root, title: "", nodes: overview(answer, where.words) };
+    return { root: answer.root, title: "", nodes: overview(answer, where.words), age: answer.age };
   }
-  const { root, queue, states: listed } = await ask("api/queue", { queue: where.key });
+  const { root, queue, states: listed, age } = await ask("api/queue", { queue: where.key });
   states = listed;
   if (!states.includes(where.state)) where.state = states[0]; // typed by hand
   const title = queue.name;
@@ -85,7 +87,7 @@ async function look(where) {
     where.state === "dead" ? ask("api/errors", { queue: where.key }).then((found) => { extra.errors = found; }) : null,
     where.state === "leased" ? ask("api/workers", { queue: where.key }).then((found) => { extra.workers = found.workers; }) : null,
   ]);
-  return { root, title, nodes: queuePage(queue, answer, extra, where) };
+  return { root, title, nodes: queuePage(queue, answer, extra, where), age };
 }
 
 let turn = 0;
@@ -96,12 +98,13 @@ async function refresh() {
   const where = place();
   let again = !where.id; // a message that is being read is not redrawn under the reader's eyes
   try {
-    const { root, title, nodes } = await look(where);
+    const { root, title, nodes, age } = await look(where);
     if (mine !== turn) return;
     $("root").textContent = visible(root);
     document.title = title ? `${visible(title)} · dirqueue` : "dirqueue";
     draw(nodes, where.view);
-    state("on", "live");
+    if (age > OLD) state("off", `counts of ${duration(age)} ago: a filesystem does not answer`);
+    else state("on", "live");
   } catch (error) {
     if (mine !== turn) return;
     again = true;
