@@ -53,7 +53,7 @@ def together(root: str, count: int, **settings: Any) -> float:
     with Space(root, lease=LEASE, **settings) as space:
         for _ in range(count):
             space.put("source", BODY)
-        space.transacted("target")
+        space._ground.transacted("target")
         began = time.process_time()
         for _ in range(count):
             lease = space.get("source", timeout=0)
@@ -97,7 +97,7 @@ def fill_space(root: str, names: list[str], count: int, durable: bool) -> None:
     with Space(root, sync=False) as space:
         for number in range(count):
             space.put(names[number % len(names)], BODY)
-        space.transacted("target")
+        space._ground.transacted("target")
 
 
 def sqlite_open(root: str, durable: bool) -> sqlite3.Connection:

@@ -20,6 +20,7 @@ _HOMES = {
     "Put": "message",
     "Space": "space",
     "Transaction": "space",
+    "Written": "space",
     # errors
     "CodecError": "errors",
     "Conflict": "errors",
@@ -80,6 +81,7 @@ __all__ = [
     "Transaction",
     "Unsupported",
     "Worker",
+    "Written",
 ]
 
 if TYPE_CHECKING:
@@ -113,7 +115,7 @@ if TYPE_CHECKING:
     from dirqueue.queue import Queue
     from dirqueue.queueset import QueueSet
     from dirqueue.settings import Settings
-    from dirqueue.space import Committed, Space, Transaction
+    from dirqueue.space import Committed, Space, Transaction, Written
     from dirqueue.stats import Stats
     from dirqueue.worker import Worker
 

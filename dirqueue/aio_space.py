@@ -22,6 +22,7 @@ from dirqueue.lease import Lease
 from dirqueue.message import Message
 from dirqueue.settings import StrPath, check_seconds
 from dirqueue.space import Committed, Space, Transaction
+from dirqueue.space.steps import KEEP, Keep
 from dirqueue.stats import Stats
 from dirqueue.waiting import GROWTH, LONGEST, SHORTEST
 
@@ -55,6 +56,9 @@ class AsyncTransaction:
         attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
+        at: datetime | None = None,
+        failures: int = 0,
+        error: str | BaseException | None = None,
     ) -> str:
         """See `Transaction.put`."""
         return await self._threads.run(
@@ -67,6 +71,9 @@ class AsyncTransaction:
                 attributes=attributes,
                 id=id,
                 skip_existing=skip_existing,
+                at=at,
+                failures=failures,
+                error=error,
             )
         )
 
@@ -88,9 +95,9 @@ class AsyncTransaction:
         """See `Transaction.reject`."""
         self.transaction.reject(lease.lease, reason)
 
-    def renew(self, lease: AsyncLease[Any], seconds: float | None = None) -> None:
+    def renew(self, what: AsyncLease[Any] | Message[Any], seconds: float | None = None) -> None:
         """See `Transaction.renew`."""
-        self.transaction.renew(lease.lease, seconds)
+        self.transaction.renew(_bare(what), seconds)
 
     def cancel(self, message: Message[Any]) -> None:
         """See `Transaction.cancel`."""
@@ -100,9 +107,29 @@ class AsyncTransaction:
         """See `Transaction.move`."""
         self.transaction.move(_bare(what), queue, delay=delay)
 
-    def change(self, message: Message[Any], *, delay: float) -> None:
+    def change(
+        self,
+        what: AsyncLease[Any] | Message[Any],
+        *,
+        body: Any = KEEP,
+        delay: float | Keep = KEEP,
+        at: datetime | None = None,
+        queue: str | Keep = KEEP,
+        failures: int | Keep = KEEP,
+        error: str | BaseException | Keep | None = KEEP,
+        attempts: int | Keep = KEEP,
+    ) -> None:
         """See `Transaction.change`."""
-        self.transaction.change(message, delay=delay)
+        self.transaction.change(
+            _bare(what),
+            body=body,
+            delay=delay,
+            at=at,
+            queue=queue,
+            failures=failures,
+            error=error,
+            attempts=attempts,
+        )
 
     def need(self, what: AsyncLease[Any] | Message[Any]) -> None:
         """See `Transaction.need`."""
@@ -181,12 +208,16 @@ class AsyncSpace(Generic[T]):
         )
 
     async def get(
-        self, *queues: str, timeout: float | None = None, lease: float | None = None
+        self,
+        *queues: str,
+        timeout: float | None = None,
+        lease: float | None = None,
+        holder: str | None = None,
     ) -> AsyncLease[T]:
         """See `Space.get`. What a cancelled call has claimed is given back."""
         claimed: Lease[T] = await self._patiently(
             timeout,
-            lambda: self.space.get(*queues, timeout=0, lease=lease),
+            lambda: self.space.get(*queues, timeout=0, lease=lease, holder=holder),
             lambda late: give_back([late]),
         )
         return AsyncLease(claimed, self._threads)
@@ -209,9 +240,9 @@ class AsyncSpace(Generic[T]):
             await asyncio.sleep(left)
             pause = min(pause * GROWTH, LONGEST)
 
-    def transaction(self) -> AsyncTransaction:
+    def transaction(self, *, holder: str | None = None) -> AsyncTransaction:
         """See `Space.transaction`; `async with` commits at the end of the block."""
-        return AsyncTransaction(self.space.transaction(), self._threads)
+        return AsyncTransaction(self.space.transaction(holder=holder), self._threads)
 
     async def names(
         self, *, prefix: str = "", names: Iterable[str] = (), limit: int | None = None
@@ -228,6 +259,14 @@ class AsyncSpace(Generic[T]):
     async def message(self, id: str, queue: str | None = None) -> Message[T]:
         """See `Space.message`."""
         return await self._threads.run(lambda: self.space.message(id, queue))
+
+    async def messages(self, queue: str, *, limit: int | None = None) -> list[Message[T]]:
+        """See `Space.messages`."""
+        return await self._threads.run(lambda: self.space.messages(queue, limit=limit))
+
+    def queue_of(self, what: AsyncLease[Any] | Message[Any]) -> str:
+        """See `Space.queue_of`."""
+        return self.space.queue_of(_bare(what))
 
     async def empty(self, *queues: str) -> bool:
         """See `Space.empty`."""

@@ -50,7 +50,7 @@ def redrive(
             progress()
     if driven and not dry_run and layout.settings.sync:
         try:
-            layout.directory.sync_renames(".")
+            layout.directory.sync()
         except QueueError:
             raise
         except OSError as error:

@@ -185,8 +185,8 @@ class Ref(NamedTuple):
     id: str
     #: The name of its queue.
     queue: str
-    #: The exact name by which it was to be used; empty for a message that was to be put.
-    version: str = ""
+    #: Its version as it was seen; 0 for a message that was to be put.
+    version: int = 0
 
 
 class Conflict(DirQueueError, LookupError):

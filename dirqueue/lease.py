@@ -213,26 +213,6 @@ class Lease(Generic[T]):
             )
         return self._layout.space
 
-    @contextlib.contextmanager
-    def frozen(self, doing: str) -> Iterator[Claim]:
-        """Keep other threads from renewing or ending the lease in the block; LeaseLost if it is not held any more."""
-        if self._generation != PROCESS.generation:
-            raise self._refusal(doing)
-        self._guard()
-        with self._lock or contextlib.nullcontext():
-            if self._ended:
-                raise self._refusal(doing)
-            yield self._claim
-
-    @property
-    def shared(self) -> bool:
-        """Whether other threads may renew or end it, or somebody has ended it: then it is used only while `frozen`."""
-        return self._lock is not None or bool(self._ended) or self._generation != PROCESS.generation
-
-    def finish(self, how: str) -> None:
-        """Record how a transaction ended the lease; nothing if it only renewed it."""
-        self._ended = how
-
     def retry(self, delay: float | None = None, error: str | BaseException | None = None) -> None:
         """The work failed: deliver again after `delay` seconds (backoff if None); dead after max_attempts.
 
@@ -331,6 +311,31 @@ class Lease(Generic[T]):
             error.add_note(f"and then: {worse}")
             return False
         return isinstance(error, (Retry, Reject, Release, Move))
+
+
+# What transactions do with a lease. Users have no need of these, so they are no methods.
+
+
+@contextlib.contextmanager
+def frozen(lease: Lease[Any], doing: str) -> Iterator[Claim]:
+    """Keep other threads from renewing or ending a lease in the block; LeaseLost if it is not held any more."""
+    if lease._generation != PROCESS.generation:  # noqa: SLF001
+        raise lease._refusal(doing)  # noqa: SLF001
+    lease._guard()  # noqa: SLF001
+    with lease._lock or contextlib.nullcontext():  # noqa: SLF001
+        if lease._ended:  # noqa: SLF001
+            raise lease._refusal(doing)  # noqa: SLF001
+        yield lease._claim  # noqa: SLF001
+
+
+def is_shared(lease: Lease[Any]) -> bool:
+    """Return whether other threads may renew or end it, or somebody has: then it is used only while frozen."""
+    return lease._lock is not None or bool(lease._ended) or lease._generation != PROCESS.generation  # noqa: SLF001
+
+
+def finish(lease: Lease[Any], how: str) -> None:
+    """Record how a transaction ended a lease; nothing if it only renewed it."""
+    lease._ended = how  # noqa: SLF001
 
 
 class Outcome(NamedTuple):

@@ -15,6 +15,42 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Card(NamedTuple):
+    """What the name of a message says beyond its state, once a holder or a transaction has had to do with it."""
+
+    #: How often it has changed.
+    version: int
+    #: The number of its side file; 0 if it has none.
+    side: int = 0
+    #: The id of the user's own, or a hash of it that begins with `=`.
+    key: str = ""
+
+    @property
+    def text(self) -> str:
+        """The card as it is written at the end of a name."""
+        return f"~{self.version}~{self.side}~{self.key}" if self.key else f"~{self.version}~{self.side}"
+
+    def raised(self) -> Card:
+        """Return the card of the next version."""
+        return self._replace(version=self.version + 1)
+
+
+class Details(NamedTuple):
+    """What a side file says: what a name has no room for."""
+
+    #: The version that it was written for: a name of a lower one cannot mean it.
+    version: int
+    failures: int = 0
+    error: str | None = None
+    #: When the error was set, in microseconds.
+    at: int = 0
+    own_id: str = ""
+    #: The body, if it was replaced.
+    body: bytes | None = None
+    #: The transaction that wrote it; empty if it was a change by itself.
+    txn: str = ""
+
+
 class Entry(NamedTuple):
     """One message as a listing shows it."""
 
@@ -28,19 +64,26 @@ class Entry(NamedTuple):
     attempts: int = 0
     token: str = ""
     priority: int | None = None
+    card: Card | None = None
+
+    @property
+    def version(self) -> int:
+        """How often the message has changed; of one without a card, how often it was delivered."""
+        return self.card.version if self.card is not None else self.attempts
+
+
+def age(entry: Entry) -> tuple[int, int, str]:
+    """Return a sort key: by priority, then the oldest first."""
+    return entry.priority or 0, entry.put, entry.id
 
 
 def oldest(entries: Iterable[Entry], limit: int | None) -> list[Entry]:
     """Return the entries in the order of their age, the most urgent first; at most `limit` of them."""
     if limit is None:
-        return sorted(entries, key=_age)
+        return sorted(entries, key=age)
     import heapq
 
-    return heapq.nsmallest(limit, entries, key=_age)
-
-
-def _age(entry: Entry) -> tuple[int, int, str]:
-    return entry.priority or 0, entry.put, entry.id
+    return heapq.nsmallest(limit, entries, key=age)
 
 
 class Put(NamedTuple):
@@ -103,6 +146,8 @@ class Source(Protocol):
     def leased_at(self, entry: Entry) -> datetime | None: ...
     def failure(self, entry: Entry) -> Failure | None: ...
     def extras(self, entry: Entry) -> Extras | None: ...
+    def details(self, entry: Entry) -> Details | None: ...
+    def holder(self, entry: Entry) -> str: ...
     def cancel(self, entry: Entry) -> None: ...
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry: ...
 
@@ -202,6 +247,34 @@ class Message(Generic[T]):
         return self.entry.token
 
     @property
+    def version(self) -> int:
+        """How often it has changed; of one that no holder and no transaction had to do with, how often delivered."""
+        return self.entry.version
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds it, or put it: the text given as `holder`; the token of a consumer that gave none; else None."""
+        entry = self.entry
+        return self._source.holder(entry) if entry.token else None
+
+    @property
+    def own_id(self) -> str | None:
+        """The id of your own that it was put with; None if there was none."""
+        card = self.entry.card
+        if card is None or not card.key:
+            return None
+        if not card.key.startswith("="):
+            return card.key
+        details = self._source.details(self.entry)
+        return details.own_id if details else None
+
+    @property
+    def failures(self) -> int:
+        """How many failures were set for it by a transaction: `Transaction.put` and `change`."""
+        details = self._source.details(self.entry)
+        return details.failures if details else 0
+
+    @property
     def enqueued_at(self) -> datetime:
         """When it was put."""
         return instant(self.entry.put)
@@ -274,6 +347,10 @@ class Message(Generic[T]):
             "until": self.until.isoformat() if self.until else None,
             "leased_at": leased_at.isoformat() if leased_at else None,
             "token": self.token or None,
+            "version": self.version,
+            "holder": self.holder,
+            "own_id": self.own_id,
+            "failures": self.failures,
             "size": self.size,
             "error": failure.error if failure else None,
             "failed_at": failure.at.isoformat() if failure else None,

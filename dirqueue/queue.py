@@ -17,14 +17,7 @@ from dirqueue.admission import Admission, PutOptions
 from dirqueue.codecs import Codec
 from dirqueue.consumer import Consumer
 from dirqueue.disk.directory import not_found
-from dirqueue.errors import (
-    CodecError,
-    Empty,
-    MessageNotFound,
-    QueueError,
-    SettingsError,
-    access_error,
-)
+from dirqueue.errors import CodecError, Empty, MessageNotFound, QueueError, SettingsError, access_error
 from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.layouts import locate, open_layout
 from dirqueue.layouts.base import Claim, Layout, Producer, Purged, refuse, remove_all
@@ -280,12 +273,15 @@ class Queue(Consumer[T]):
 
     # --- getting -------------------------------------------------------------------------------------------
 
-    def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[T]:
+    def get(
+        self, *, timeout: float | None = None, lease: float | None = None, holder: str | None = None
+    ) -> Lease[T]:
         """Claim the next message.
 
         Args:
             timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the queue's setting if None.
+            holder: Who holds it: any text, which `Message.holder` gives back.
         """
         if INTERRUPTS:
             check_interrupt()
@@ -297,27 +293,30 @@ class Queue(Consumer[T]):
             timeout = check_seconds("timeout", timeout)
         layout = self.layout
         while True:
-            claim = layout.claim(seconds)
+            claim = layout.claim(seconds) if holder is None else layout.claim_for(holder, seconds)
             if claim is None:
-                claim = self._again(seconds) if timeout == 0 else self._wait(seconds, timeout)
+                claim = self._again(seconds, holder) if timeout == 0 else self._wait(seconds, timeout, holder)
                 if claim is None:
                     raise self._empty(timeout)
             lease_ = Lease(layout, claim, seconds, self._codec)
             if self._plain or self._decodes(lease_):
                 return lease_
 
-    def _wait(self, seconds: float, timeout: float | None) -> Claim | None:
+    def _claim(self, seconds: float, holder: str | None) -> Claim | None:
+        return self.layout.claim(seconds) if holder is None else self.layout.claim_for(holder, seconds)
+
+    def _wait(self, seconds: float, timeout: float | None, holder: str | None) -> Claim | None:
         with Waiter((self.layout,), timeout) as waiter:
             while True:
-                claim = self.layout.claim(seconds) or self._again(seconds)
+                claim = self._claim(seconds, holder) or self._again(seconds, holder)
                 if claim is not None or not waiter.pause():
                     return claim
 
-    def _again(self, seconds: float) -> Claim | None:
+    def _again(self, seconds: float, holder: str | None) -> Claim | None:
         """Nothing was found: claim from the queue that is at the path now, if this one was removed."""
         directory = self.layout.directory
         if directory.fd >= 0 and directory.removed() and directory.reopen():
-            return self.layout.claim(seconds)
+            return self._claim(seconds, holder)
         return None
 
     def _decodes(self, lease: Lease[T]) -> bool:

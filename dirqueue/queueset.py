@@ -6,6 +6,7 @@ Layer: public objects.  Touches: nothing that the queues do not.
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -46,6 +47,8 @@ class QueueSet(Consumer[Any]):
             raise SettingsError(f"order must be one of {', '.join(ORDERS)}, not {order!r:.60}")
         self.order = order
         self._queues: list[Queue[Any]] = []
+        #: The same by the real paths of their directories.
+        self._places: dict[str, Queue[Any]] = {}
         self._turn = 0
         self._oldest: list[tuple[int, str, Queue[Any]]] = []
         self._fresh_until = 0.0
@@ -70,35 +73,39 @@ class QueueSet(Consumer[Any]):
         if not isinstance(queue, Queue):
             queue = Queue(queue)
         where = os.path.realpath(queue.path)
-        if any(os.path.realpath(each.path) == where for each in self._queues):
+        if where in self._places:
             raise SettingsError(f"{queue.path!r} is in the set already")
+        self._places[where] = queue
         self._queues.append(queue)
         self._fresh_until = 0.0
 
     def remove(self, queue: Queue[Any] | str | os.PathLike[str]) -> None:
         """Remove a queue from the set; leases from it stay valid."""
         where = os.path.realpath(queue.path if isinstance(queue, Queue) else queue)
-        kept = [each for each in self._queues if os.path.realpath(each.path) != where]
-        if len(kept) == len(self._queues):
+        gone = self._places.pop(where, None)
+        if gone is None:
             raise SettingsError(f"{where!r} is not in the set")
-        self._queues = kept
+        self._queues = [each for each in self._queues if each is not gone]
         self._fresh_until = 0.0
 
     # --- getting -------------------------------------------------------------------------------------------
 
-    def get(self, *, timeout: float | None = None, lease: float | None = None) -> Lease[Any]:
+    def get(
+        self, *, timeout: float | None = None, lease: float | None = None, holder: str | None = None
+    ) -> Lease[Any]:
         """Claim the next message of any queue; `owner` tells which.
 
         Args:
             timeout: Seconds to wait before Empty is raised; without limit if None, one look if 0.
             lease: Seconds to hold it; the setting of its queue if None.
+            holder: Who holds it, as of `Queue.get`.
         """
         if timeout is not None:
             timeout = check_seconds("timeout", timeout)
-        claimed = self._look(lease)
+        claimed = self._look(lease, holder)
         if claimed is None and timeout != 0:
             with Waiter((queue.layout for queue in self._queues), timeout) as waiter:
-                while (claimed := self._look(lease)) is None and waiter.pause():
+                while (claimed := self._look(lease, holder)) is None and waiter.pause():
                     pass
         if claimed is None:
             raise Empty(f"nothing to get from any of {len(self._queues)} queues", path="")
@@ -108,26 +115,27 @@ class QueueSet(Consumer[Any]):
         """Have each queue go by the settings that it keeps now; return whether any have changed."""
         return sum(queue.refresh() for queue in self._queues) > 0
 
-    def _look(self, lease: float | None) -> Lease[Any] | None:
+    def _look(self, lease: float | None, holder: str | None) -> Lease[Any] | None:
         for turn, queue in self._candidates():
             try:
-                claimed = queue.get(timeout=0, lease=lease)
+                claimed = queue.get(timeout=0, lease=lease, holder=holder)
             except Empty:
                 continue
             self._turn = turn + 1
             return claimed
         return None
 
-    def _candidates(self) -> list[tuple[int, Queue[Any]]]:
-        """Return the queues and their places in the set, in the order to ask them."""
-        queues = list(enumerate(self._queues))
-        if self.order == "given" or len(queues) < 2:
-            return queues
-        if self.order == "fair":
-            turn = self._turn % len(queues)
-            return queues[turn:] + queues[:turn]
-        first = self._next_oldest()
-        return sorted(queues, key=lambda each: each[1] is not first)
+    def _candidates(self) -> Iterator[tuple[int, Queue[Any]]]:
+        """Yield the queues and their places in the set, in the order to ask them."""
+        queues = self._queues  # RACE: remove() makes another list
+        count = len(queues)
+        start = self._turn % count if self.order == "fair" and count else 0
+        first = self._next_oldest() if self.order == "time" and count > 1 else None
+        if first in queues:
+            yield 0, first
+        for turn in itertools.chain(range(start, count), range(start)):
+            if queues[turn] is not first:
+                yield turn, queues[turn]
 
     def _next_oldest(self) -> Queue[Any] | None:
         """Return the queue whose turn it is by time, from one look at all of them that serves for many claims."""

@@ -25,6 +25,8 @@ from typing import Protocol
 from dirqueue.disk import signals
 from dirqueue.errors import LeaseLost, Unsupported
 
+#: What is due within this part of its time is renewed along: so many leases take few looks, not one each.
+EARLY = 1 / 16
 #: After a failed renewal the next try comes after this part of the time between two.
 TRY_AGAIN = 1 / 4
 #: A thread with nothing to renew ends after this many seconds; the next watch starts another.
@@ -102,17 +104,21 @@ class Renewer:
         while True:
             with self._lock:
                 now = time.monotonic()
-                due = [(thing, watch) for thing, watch in self._watches.items() if watch.due <= now]
+                self._wakes = min((each.due for each in self._watches.values()), default=now + IDLE_SECONDS)
+                due = self._due(now) if self._wakes <= now else []
                 if not due:
-                    self._wakes = min(
-                        (each.due for each in self._watches.values()), default=now + IDLE_SECONDS
-                    )
                     if not self._changed.wait(self._wakes - now) and not self._watches:
                         self._thread = None
                         return
                     continue
             for thing, watch in due:
                 self._renew(thing, watch)
+
+    def _due(self, now: float) -> list[tuple[Renewable, Watch]]:
+        """Return what is due now or very soon. COST: this looks at all that is watched."""
+        return [
+            (thing, watch) for thing, watch in self._watches.items() if watch.due <= now + EARLY * watch.every
+        ]
 
     def _renew(self, thing: Renewable, watch: Watch) -> None:
         if self._watches.get(thing) is not watch:

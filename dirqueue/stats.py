@@ -45,6 +45,8 @@ class Stats(NamedTuple):
     next_due: datetime | None = None
     #: Whether the queue gives nothing until it is resumed.
     paused: bool = False
+    #: The most deliveries of a message that is waiting or leased.
+    most_attempts: int = 0
 
     @property
     def total(self) -> int:
@@ -80,14 +82,18 @@ class _Tally:
         self._ready: int | None = None
         self._due: int | None = None
         self._lease: Entry | None = None
+        self._most = 0
 
     def add(self, entries: Iterable[Entry], weight: float = 1) -> None:
         """Count entries, each of which stands for `weight` of its kind."""
         counts, now = self._counts, self._now
         expired, ready, due, lease = self._expired, self._ready, self._due, self._lease
+        most = self._most
         for entry in entries:
             state = entry.state
             counts[state] += weight
+            if entry.attempts > most and state in states.LIVE:
+                most = entry.attempts
             if state == states.READY:
                 ready = entry.put if ready is None else min(ready, entry.put)
             elif state == states.DELAYED:
@@ -96,6 +102,7 @@ class _Tally:
                 expired += weight if entry.until <= now else 0
                 lease = entry if lease is None or entry.until < lease.until else lease
         self._expired, self._ready, self._due, self._lease = expired, ready, due, lease
+        self._most = most
 
     def stats(self) -> Stats:
         """Return the sums."""
@@ -108,6 +115,7 @@ class _Tally:
             oldest_lease=instant(lease.until) if lease else None,
             oldest_lease_token=(lease.token or None) if lease else None,
             next_due=instant(self._due) if self._due else None,
+            most_attempts=self._most,
         )
 
 

@@ -79,8 +79,10 @@ export class Queue {
   // --- files and directories
 
   at(path) { return `${this.path}/${path}` }
-  sync(...folders) {
-    for (const each of this.settings.sync ? folders : []) there(() => {
+  sync(...folders) {  // btrfs flushes a rename into a directory apart from what it left: there it is the whole filesystem
+    if (!this.settings.sync) return
+    if (fs.statfsSync(this.path).type === BTRFS) return void execFileSync("sync", ["-f", this.path])
+    for (const each of folders) there(() => {
       const fd = fs.openSync(this.at(each), "r")
       try { fs.fsyncSync(fd) } finally { fs.closeSync(fd) }
     })
@@ -241,9 +243,7 @@ export class Lease {
       queue.sync(folder(place))
     } else there(() => (fs.unlinkSync(queue.at(handle)), true)) ?? stop(4, `${handle} is gone`)
     queue.forget(handle, id)
-    // btrfs flushes a rename and an unlink apart, so there it takes the whole filesystem
-    if (queue.settings.sync && fs.statfsSync(queue.path).type === BTRFS) execFileSync("sync", ["-f", queue.path])
-    else queue.sync(prefix || ".")
+    queue.sync(prefix || ".")
   }
   renew(seconds = this.queue.settings.lease) {
     const until = Math.max(now() + Math.round(seconds * 1e6), this.until + 1)

@@ -99,16 +99,13 @@ sub is_spent { my $m = shift; $m->{n} && $S{max_attempts} && $m->{n} >= $S{max_a
 
 # --- files --------------------------------------------------------------------------------------------------------
 
-sub sync_dir {
-    for my $dir ($S{sync} ? @_ : ()) {
+sub sync_dir {    # btrfs flushes a rename into a directory apart from what it left, so there it is the whole filesystem
+    return if !$S{sync};
+    return system('sync', '-f', $Q) if `stat -f -c %T \Q$Q\E` eq "btrfs\n";
+    for my $dir (@_) {
         sysopen(my $d, $dir, O_RDONLY | O_DIRECTORY) or $! == ENOENT ? next : stop(1, "$dir: $!");
         $d->sync or stop(1, "cannot sync $dir: $!");
     }
-}
-
-sub flush {      # an ack; btrfs flushes a rename and an unlink apart, so there it takes the whole filesystem
-    my $kind = $S{sync} ? `stat -f -c %T \Q$Q\E` : '';
-    return $kind eq "btrfs\n" ? system('sync', '-f', $Q) : sync_dir(@_);
 }
 
 sub make {    # a directory; inside the queue it gets the queue's own mode
@@ -238,7 +235,7 @@ sub ack {
         sync_dir("$Q/" . ($done =~ s{/[^/]+\z}{}r));
     } elsif (!unlink "$Q/$m->{path}") { $! == ENOENT ? stop(4, "$m->{path} is gone") : stop(1, "cannot ack: $!") }
     unlink "$Q/$m->{dir}$m->{id}.error";
-    flush("$Q/$m->{dir}");
+    sync_dir("$Q/$m->{dir}");
     return '';
 }
 

@@ -9,16 +9,17 @@ set -eu; LC_ALL=C; export LC_ALL
 verb=$1 queue=$2 attempts_max=5
 [ ! -e "$queue/queue.json" ] || { echo "$queue has settings, which this script does not know" >&2; exit 1; }
 micros() { echo $(($(date +%s%N) / 1000)); }
+flush() { case $(stat -f -c %T "$queue") in btrfs) sync -f "$queue";; *) sync "$1";; esac; }
 random() { od -An -N4 -tu4 /dev/urandom | tr -d ' '; }
 
 put() {
     mkdir -p "$queue"
     id=$(micros)$(printf '%09d' $(($(random) % 1000000000)))
-    if [ "${1-}" = --link ]; then ln -s ":$2" "$queue/$id"; sync "$queue"; echo "$id"; return; fi
+    if [ "${1-}" = --link ]; then ln -s ":$2" "$queue/$id"; flush "$queue"; echo "$id"; return; fi
     (set -C; cat > "$queue/$id.new")          # set -C: never onto a file that exists
     sync "$queue/$id.new"
     ln "$queue/$id.new" "$queue/$id"          # a link never overwrites; the message is visible now
-    rm "$queue/$id.new"; sync "$queue"; echo "$id"
+    rm "$queue/$id.new"; flush "$queue"; echo "$id"
 }
 
 # Make a room, and a bucket in it; they have the queue's own mode.
@@ -31,7 +32,7 @@ claimable() {
         ls "$queue/$place" | awk -v now="$(micros)" -v prefix="$place/" '
             function digits(s) { return s ~ /^[1-9][0-9]*$/ }
             { n = split($0, f, ".") }
-            !digits(f[1]) || length(f[1]) < 25                                   { next }
+            !digits(f[1]) || length(f[1]) < 25 || /~/                            { next }    # ~: a task of a space
             n == 1                                                               { print f[1], prefix $0, 0 }
             (n == 3 || n == 4) && digits(f[2]) && f[2] + 1000000 * (n - 3) <= now  { print f[1], prefix $0, f[3] }'
     done 2>/dev/null | sort
@@ -54,7 +55,6 @@ get() {
 
 ack() {
     rm "$queue/$1" 2>/dev/null || exit 4
-    id=${1##*/}; rm -f "$queue/leased/${id%%.*}.error"
-    case $(stat -f -c %T "$queue") in btrfs) sync -f "$queue";; *) sync "$queue/leased";; esac
+    id=${1##*/}; rm -f "$queue/leased/${id%%.*}.error"; flush "$queue/leased"
 }
 shift 2; "$verb" "$@"

@@ -116,12 +116,13 @@ def power_loss(scale: float, place: Path, progress: Progress) -> Result:
     for kind, count in wanted.items():
         number = 0
         while capabilities.has(kind) and tally.get(kind, 0) < count:
-            # Every fourth series of images uses another layout.
-            layout = LAYOUTS[1 + number // 4 % 3] if number % 4 == 3 else "native"
+            # Every fourth series of images uses another layout, every fourth links.
+            other = LAYOUTS[1 + number // 4 % 3] if number % 4 == 3 else ""
+            settings = {"layout": other} if other else {"links": number % 4 == 1}
             folder = place / f"{kind}{number}"
             folder.mkdir(parents=True)
             some = int(min(250, count - tally.get(kind, 0)) + 0.999)
-            done, bad = powerloss.photograph(kind, folder, some, layout=layout)
+            done, bad = powerloss.photograph(kind, folder, some, **settings)
             taken, wrong, number = taken + done, wrong + bad, number + 1
             tally[kind] = tally.get(kind, 0) + done
             shutil.rmtree(folder)
@@ -270,7 +271,7 @@ def transactions(scale: float, _place: Path, progress: Progress) -> Result:
 CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple[str, ...]]] = {
     "interleavings": (interleavings, "schedules", ()),
     "model": (
-        cells("test_spin", "the lease protocol, every state of two clients"),
+        cells("test_spin", "leases, buckets and registers of transactions, every state"),
         "models",
         ("spin", "gcc"),
     ),

@@ -18,7 +18,7 @@ from dirqueue.tools.shape import measure
 
 COLUMNS = (
     "queue", "layout", *states.LIVE, "expired", *states.ENDED, states.NEW, states.FOREIGN, "total",
-    "oldest_ready", "oldest_lease", "oldest_lease_token", "next_due", "paused",
+    "oldest_ready", "oldest_lease", "oldest_lease_token", "next_due", "paused", "most_attempts",
 )  # fmt: skip
 TERMINAL_COLUMNS = (
     "queue",

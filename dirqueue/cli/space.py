@@ -145,7 +145,7 @@ def find(args: argparse.Namespace) -> int:
         except MessageNotFound as error:
             output.complain(str(error))
             return Exit.EMPTY
-        queue = space.name_of(space.directory_of_layout(message.layout))
+        queue = space.queue_of(message)
         if args.json:
             output.line(output.dumps({"queue": queue} | described(message)))
         else:

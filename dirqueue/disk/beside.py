@@ -152,7 +152,7 @@ class Beside(Directory):
         """Return False: whoever looks opens the file by its path."""
         return False
 
-    def sync(self, folder: str = ".") -> None:
+    def sync(self, folder: str = ".", *more: str) -> None:
         """Make the name of the file durable."""
         fs.sync_directory(os.path.dirname(self.path), -1)
 

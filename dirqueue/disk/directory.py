@@ -187,23 +187,19 @@ class Directory:
         """Drop the reserve; return whether there was one."""
         return not self.foreign and ballast.drop(self)
 
-    def sync(self, folder: str = ".") -> None:
-        """Make the names in the queue, or in one of its directories, durable."""
-        if folder == ".":
-            fs.sync_fd(self.fd)
-        else:
-            fs.sync_directory(folder, self.fd)
+    def sync(self, folder: str = ".", *more: str) -> None:
+        """Make the names in the queue, or in some of its directories, durable, one after the other.
 
-    def sync_renames(self, *folders: str) -> None:
-        """Make durable that something left one of these directories for another.
-
-        CRASH: where a flush of one directory does not carry along what was renamed into it, the message could be in
-        both; there all of the filesystem is flushed.
+        CRASH: where a flush of one directory shows what was renamed into it, but not that it left another one, any
+        flush can give two names to a message that anybody moved before. There all of the filesystem is flushed.
         """
-        if self.mount.renames_are_flushed_apart and self.mount.syncfs:
+        if self.mount.renames_are_flushed_apart:
             return fs.syncfs(self.fd)
-        for folder in folders:
-            self.sync(folder)
+        for each in (folder, *more):
+            if each == ".":
+                fs.sync_fd(self.fd)
+            else:
+                fs.sync_directory(each, self.fd)
         return None
 
     def close(self) -> None:

@@ -31,10 +31,12 @@ class Process:
         self._draw()
 
     def _draw(self) -> None:
-        host = re.sub(r"[^A-Za-z0-9_-]", "_", os.uname().nodename.split(".")[0])[:32] or "host"
+        # Never two underscores in a row: they stand between a holder and the rest of its token.
+        host = re.sub(r"[^A-Za-z0-9-]+", "_", os.uname().nodename.split(".")[0])[:32] or "host"
         self.pid = os.getpid()
         self.unique = f"{int.from_bytes(os.urandom(5)) % 10**UNIQUE_DIGITS:0{UNIQUE_DIGITS}d}"
-        self.stem = f"{host}-{self.pid}-{os.urandom(5).hex()}-"
+        self.random = os.urandom(5).hex()
+        self.stem = f"{host}-{self.pid}-{self.random}-"
         # If the clock was never set, ids must still be valid.
         self.last = MIN_TIME
         self.count = itertools.count(1)

@@ -48,7 +48,7 @@ class Mount:
         self.no_symlinks = False
         #: A call waits for a server, so several at once are faster than one after the other.
         self.calls_are_slow = network
-        #: A flush of one directory may leave out what was renamed into it from another one before.
+        #: A flush of one directory shows what was renamed into it, and may leave out that it left another one.
         self.renames_are_flushed_apart = fstype == "btrfs"
         #: After a power cut no later change of a name is there without the earlier ones.
         self.ordered = fstype in ORDERED

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
 
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LeaseLost, SettingsError, Unsupported
-from dirqueue.message import Entry, Extras, Failure
+from dirqueue.message import Details, Entry, Extras, Failure
 from dirqueue.settings import Settings
 
 
@@ -40,7 +40,8 @@ class Claim:
     @property
     def token(self) -> str:
         """The name of this lease: the end of `place`, in every layout."""
-        return self.place[max(self.place.rfind("."), self.place.rfind("@")) + 1 :]
+        token = self.place[max(self.place.rfind("."), self.place.rfind("@")) + 1 :]
+        return token.partition("~")[0] if "~" in token else token
 
 
 class Purged(NamedTuple):
@@ -82,8 +83,8 @@ class Committer(Protocol):
         """Move a leased message to another queue."""
         ...
 
-    def name_of(self, directory: str) -> str:
-        """Return the name of the queue in a directory of the space."""
+    def queue_of(self, what: Any) -> str:
+        """Return the name of the queue that a lease or a message is of."""
         ...
 
 
@@ -146,6 +147,10 @@ class Layout(Producer, Protocol):
 
         A message that is out of attempts, or cannot be read, is set aside on the way.
         """
+        ...
+
+    def claim_for(self, holder: str, seconds: float) -> Claim | None:
+        """Lease the next message for whoever the text names, as `claim`; Unsupported in a peer's format."""
         ...
 
     def wakes_in(self) -> float | None:
@@ -232,6 +237,14 @@ class Layout(Producer, Protocol):
         """Return what the message carries beside its body; None if nothing."""
         ...
 
+    def details(self, entry: Entry) -> Details | None:
+        """Return what its side file says; None if it has none."""
+        ...
+
+    def holder(self, entry: Entry) -> str:
+        """Return who its token is of: the text that was given as holder, or the token itself."""
+        ...
+
     # --- changing what nobody holds: called by Message, Queue and the tools --------------------------------
 
     def cancel(self, entry: Entry) -> None:
@@ -298,6 +311,16 @@ def refuse(layout: Layout, capability: str, what: str) -> NoReturn:
         f"the {layout.name} layout cannot {what}: {layout.lacks[capability]} (queue {layout.directory.path!r})",
         path=layout.directory.path,
         capability=capability,
+    )
+
+
+def refuse_holder(layout: Layout) -> NoReturn:
+    """Raise Unsupported: this format has no place for the name of a holder."""
+    raise Unsupported(
+        f"the {layout.name} layout cannot keep who holds a message: get without holder= "
+        f"(queue {layout.directory.path!r})",
+        path=layout.directory.path,
+        capability="holder",
     )
 
 

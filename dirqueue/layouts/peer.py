@@ -19,9 +19,9 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Claim, Committer, Layout, Producer, none_buried, refuse
+from dirqueue.layouts.base import Claim, Committer, Layout, Producer, none_buried, refuse, refuse_holder
 from dirqueue.layouts.pausing import RESUMED_SECONDS, Pausable
-from dirqueue.message import Entry, Extras, Failure
+from dirqueue.message import Details, Entry, Extras, Failure
 from dirqueue.settings import Settings
 
 #: How many names one claim may try before it finds nothing.
@@ -114,6 +114,15 @@ class Peer(Pausable):
 
     def extras(self, entry: Entry) -> Extras | None:
         return None
+
+    def claim_for(self, holder: str, seconds: float) -> Claim | None:
+        refuse_holder(self._self())
+
+    def details(self, entry: Entry) -> Details | None:
+        return None
+
+    def holder(self, entry: Entry) -> str:
+        return entry.token
 
     def leased_at(self, entry: Entry) -> datetime | None:
         return None

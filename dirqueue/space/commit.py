@@ -1,5 +1,6 @@
 """One try of one transaction, a function for each step of the chapter "Transactions" of docs/protocol.md.
 
+    sides      side/HH/ID.S   what names have no room for
     stage      X.if.T         what will appear, written where it will be visible
     plan       n.plan         where messages go, if any moves
     reserve    KEY/ID.if.T    ids of the user's own
@@ -40,8 +41,10 @@ from dirqueue.layouts.native.conditions import (
 )
 from dirqueue.layouts.native.staging import settle as wait_for_length
 from dirqueue.space import ids
+from dirqueue.space.carried import drop_carried, keep_carried, leave_carried
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
 from dirqueue.space.owner import Owner
+from dirqueue.space.sides import drop_sides, write_sides
 from dirqueue.space.work import Aborted, Consumed, Insert, Refused, Work
 
 #: How often one name is tried again that others are changing.
@@ -57,7 +60,7 @@ class Attempt:
 
     __slots__ = (
         "_alive", "_asked", "_beaten", "_directory", "_fd", "_held", "_keyed", "_lean", "_moves", "_order", "_owner",
-        "_record", "_register", "_remote", "_staged", "_txn", "_work", "committed", "skipped",
+        "_record", "_register", "_remote", "_sides", "_staged", "_txn", "_work", "committed", "skipped",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, work: Work) -> None:
@@ -76,6 +79,7 @@ class Attempt:
         # With needs, every name that T writes must be held before the first look at what it reads: otherwise two
         # transactions that each need what the other one takes could both commit.
         self._lean = not work.need and (mount.ordered or not work.sync)
+        self._sides = [*work.sides, *(each.side for each in work.insert if each.side is not None)]
         self._staged: list[Insert] = []
         self._keyed: list[tuple[str, str]] = []
         self._held: list[Consumed] = []
@@ -95,9 +99,11 @@ class Attempt:
         """
         work = self._work
         try:
+            if self._sides:
+                write_sides(self._sides, self._txn, self._fd, sync=work.sync)
             self._stage()
-            for each in work.carried:
-                each.layout.keep_extras(each.id, each.extras)
+            if work.carried:
+                keep_carried(work)
             if work.notes:
                 write_notes(work.notes, self._fd)
             if self._moves:
@@ -114,7 +120,7 @@ class Attempt:
         except BaseException as error:
             # CRASH: an interrupt may come between the call and the next line, so the register has the last word.
             if not (self._asked and self._verdict() == COMMITTED):
-                self._undo()
+                self._undo(certain=not isinstance(error, InDoubt))
                 if isinstance(error, OSError) and not isinstance(error, DirQueueError):
                     raise access_error(self._directory.path, "commit to", error) from error
                 raise
@@ -194,6 +200,8 @@ class Attempt:
                 self.skipped.add(insert.id)
                 self._staged.remove(insert)
                 fs.discard(name, self._fd)
+                if insert.side is not None:
+                    drop_sides([insert.side.path], self._fd)
 
     def _hold(self) -> None:
         """Take what will go or move out of everybody's reach, in one order for everybody: nobody waits in a circle."""
@@ -223,7 +231,7 @@ class Attempt:
         if self._moves:
             folders.add(self._register.rpartition("/")[0])
         for folder in sorted(folders):
-            fs.sync_directory(folder, self._fd)
+            self._directory.sync(folder)
             self._beat()
 
     def _need(self) -> None:
@@ -310,14 +318,17 @@ class Attempt:
         failed = None
         if self._work.sync:
             try:
-                fs.sync_directory(self._register.rpartition("/")[0], self._fd)
+                self._directory.sync(self._register.rpartition("/")[0])
             except FileNotFoundError:
                 pass  # fenced since: the purge that did it applies all of it
             except OSError as error:
                 failed = error
         applied = self._apply()
+        leave_carried(self._work)
         if self._work.carry:
             carry_notes(self._work.carry, self._fd)
+        if applied and self._work.drop and failed is None:
+            drop_sides(self._work.drop, self._fd)
         self._rest()
         if failed is not None:
             raise access_error(self._directory.path, COMMITTED_NOT_DURABLE, failed) from failed
@@ -368,8 +379,12 @@ class Attempt:
             folders |= {"/".join(parts[: end + 1]) for end in range(len(parts))}
         return folders
 
-    def _undo(self) -> None:
-        """Take back what was done; what cannot be is left to whoever meets it."""
+    def _undo(self, *, certain: bool) -> None:
+        """Take back what was done; what cannot be is left to whoever meets it.
+
+        Args:
+            certain: Whether it is known that it was not committed: else some name may mean its side files.
+        """
         for insert in self._staged:
             fs.discard(conditional(insert.path, IF, self._txn), self._fd)
         for folder, entry in self._keyed:
@@ -388,8 +403,9 @@ class Attempt:
         if self._moves:
             fs.discard(f"{self._register}.plan", self._fd)
         drop_notes(self._work.notes, self._fd)
-        for carried in self._work.carried:
-            carried.layout.drop_extras(carried.id)
+        if certain:
+            drop_sides((each.path for each in self._sides), self._fd)
+            drop_carried(self._work.carried)
         self._rest()
         # A marker that another client set. Nobody needs it any more: no name of this transaction is left.
         fs.remove_quietly(self._register, self._fd)
@@ -407,14 +423,17 @@ class Attempt:
             if not text.startswith(base):
                 continue
             condition = conditions.parse(text)
-            if condition is None or condition.base.text != base or condition.how == IF:
+            if condition is None or condition.base.text != base:
                 continue
-            verdict = self._wait(folder + "/", condition)
+            staged = condition.how == IF
+            if staged and self._owner.register.look(condition.txn) != COMMITTED:
+                continue
+            verdict = COMMITTED if staged else self._wait(folder + "/", condition)
             try:
                 resolve.settle(self._fd, folder + "/", condition, verdict, self._owner.register)
             except FileNotFoundError:
                 pass
-            return verdict != COMMITTED
+            return staged or verdict != COMMITTED
         return False
 
     def _wait(self, prefix: str, condition: Condition) -> str:
@@ -455,7 +474,7 @@ class Attempt:
         resolve.make_rooms(folder, self._fd)
         while self._work.sync and folder:
             folder = folder.rpartition("/")[0]
-            fs.sync_directory(folder or ".", self._fd)
+            self._directory.sync(folder or ".")
 
     def _move(self, src: str, dst: str) -> None:
         """Rename; a full disk costs a reserve."""

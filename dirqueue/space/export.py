@@ -15,12 +15,15 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from dirqueue import states
 from dirqueue.admission import check_attributes
 from dirqueue.codecs import BYTES
+from dirqueue.disk.directory import Directory
 from dirqueue.errors import MessageNotFound, SettingsError
 from dirqueue.layouts.native.names import MALFORMED
 from dirqueue.message import Extras, Message
-from dirqueue.space import ids, naming, reads
+from dirqueue.space import naming, reads
+from dirqueue.space.transaction import Transaction
 
 if TYPE_CHECKING:
+    from dirqueue.space.ground import Ground
     from dirqueue.space.space import Space
 
 #: How often a copy is begun again because the space changed meanwhile.
@@ -45,7 +48,7 @@ class Imported(NamedTuple):
     skipped: int
 
 
-def export(space: Space[Any], file: IO[str]) -> Exported:
+def export(space: Space[Any], directory: Directory, file: IO[str]) -> Exported:
     """Write every message that waits or is held."""
     lines: list[str] = []
     exact = False
@@ -55,7 +58,7 @@ def export(space: Space[Any], file: IO[str]) -> Exported:
             lines = list(_lines(space))
         except MessageNotFound:
             continue  # claimed or finished since it was listed
-        exact = before == _times(space) and not space.directory.mount.attributes_are_cached
+        exact = before == _times(space) and not directory.mount.attributes_are_cached
         if exact:
             break
     else:
@@ -69,7 +72,6 @@ def _times(space: Space[Any]) -> list[tuple[str, list[int]]]:
 
 
 def _lines(space: Space[Any], *, forgiving: bool = False) -> Iterator[str]:
-    own = {message: key for key, message in ids.every(space.directory)}
     for name in space.names():
         layout = space.queue(name).layout
         for entry in sorted(layout.entries(STATES), key=lambda entry: (entry.put, entry.id)):
@@ -82,7 +84,7 @@ def _lines(space: Space[Any], *, forgiving: bool = False) -> Iterator[str]:
                 if forgiving:
                     continue
                 raise
-            record = {"queue": name, **message.to_dict(), "own_id": own.get(entry.id), "body": body}
+            record = {"queue": name, **message.to_dict(), "own_id": message.own_id, "body": body}
             yield json.dumps(record) + "\n"
 
 
@@ -92,7 +94,7 @@ def _extras(record: dict[str, Any]) -> Extras | None:
     return Extras(attributes, until) if attributes or until else None
 
 
-def import_(space: Space[Any], file: Iterable[str]) -> Imported:
+def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
     """Put what an export wrote, each message by itself."""
     put = skipped = 0
     for number, line in enumerate(file, 1):
@@ -110,9 +112,10 @@ def import_(space: Space[Any], file: Iterable[str]) -> Imported:
             (target.layout if extras is None else target.layout.carrying(extras)).put(body, 0, priority)
             put += 1
             continue
-        with space.transaction() as t:
-            t.put_data(queue, body, id=id, priority=priority, skip_existing=True, extras=extras)
-            done = t.commit()
+        t = Transaction(ground, codec=BYTES)
+        t.put(queue, body, id=id, priority=priority, skip_existing=True)
+        t._inserts[-1] = t._inserts[-1]._replace(extras=extras)  # noqa: SLF001 - put takes a ttl from now
+        done = t.commit()
         skipped += len(done.skipped)
         put += not done.skipped
     return Imported(put, skipped)

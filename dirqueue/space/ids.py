@@ -14,6 +14,7 @@ Crash: an entry under a condition comes to its end like any other conditional na
 from __future__ import annotations
 
 import errno
+import re
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,15 +22,20 @@ from typing import NamedTuple
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import InvalidId
-from dirqueue.layouts.native import conditions
+from dirqueue.layouts.native import conditions, holders
 from dirqueue.layouts.native.conditions import ABORTED, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
 from dirqueue.space import naming
 
 IDS = f"{SPACE}/ids"
-#: The longest id, in bytes as it is written.
+#: The longest id, in characters; and in bytes as it is written, beyond which a hash stands for it.
+LIMIT = 200
 LONGEST = 200
+#: What begins a hash: no written id can have a percent sign that is followed by this.
+HASHED = "%z"
+#: An id that the card of a name can hold.
+_IN_NAMES = re.compile(r"[A-Za-z0-9_-]{1,36}")
 #: How often a key that is being taken or freed by others is looked at again.
 TRIES = 20
 
@@ -63,12 +69,21 @@ def check(id: object) -> str:
         raise InvalidId(
             f"an id must be encodable as UTF-8, and {id!r:.60} is not", message_id=id[:60]
         ) from None
-    if len(key) > LONGEST:
+    if len(id) > LIMIT:
         raise InvalidId(
-            f"an id may take {LONGEST} bytes, and {id!r:.60} takes {len(key)} as it is written",
-            message_id=id[:60],
+            f"an id may have {LIMIT} characters, and {id!r:.60} has {len(id)}", message_id=id[:60]
         )
-    return key
+    return key if len(key) <= LONGEST else HASHED + holders.hashed(id.encode())
+
+
+def key_of(id: str) -> str:
+    """Return how an id of the user's own is told by the name of its message: as it is, or by a hash."""
+    return id if _IN_NAMES.fullmatch(id) else "=" + holders.hashed(id.encode())
+
+
+def kept(id: str | None) -> str:
+    """Return what a side file has to keep of an id: all of it where the name has a hash."""
+    return "" if id is None or _IN_NAMES.fullmatch(id) else id
 
 
 def folder_of(key: str) -> str:
@@ -197,18 +212,6 @@ def _inode(register: str, fd: int) -> int:
         return fs.stat(register, dir_fd=fd, follow_symlinks=False).st_ino
     except FileNotFoundError:
         return 0
-
-
-def every(directory: Directory) -> list[tuple[str, str]]:
-    """Return (id of the user's own, message) of all keys; what is not decided is left out."""
-    found = []
-    fd = directory.fd
-    for part in (_listed(IDS, fd) or ()) if directory.find() else ():
-        for key in _listed(f"{IDS}/{part}", fd) or ():
-            own = naming.unquote(key)
-            messages = _listed(f"{IDS}/{part}/{key}", fd) or ()
-            found += [(own, each) for each in messages if own is not None and conditions.parse(each) is None]
-    return found
 
 
 def clean(directory: Directory) -> int:

@@ -61,8 +61,7 @@ class Owner:
             fs.make_inner(path, fd)
         fs.make_inner(f"{REGISTERS}/{process}", fd)
         # A committed register must not be lost with the directory that it is in.
-        for path in (REGISTERS, SPACE, "."):
-            fs.sync_directory(path, fd)
+        self.directory.sync(REGISTERS, SPACE, ".")
         self._process, self._number = process, 0
 
     def fenced(self, txn: str) -> None:
@@ -89,7 +88,7 @@ class Owner:
         fd = self.directory.fd
         for folder in sorted(folders):
             try:
-                fs.sync_directory(folder, fd)
+                self.directory.sync(folder)
             except FileNotFoundError:
                 continue  # emptied and removed since
             except OSError:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
+from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
 from dirqueue.layouts.base import Purged
 from dirqueue.layouts.native import conditions
@@ -21,6 +22,7 @@ from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Con
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
 from dirqueue.space import ids
+from dirqueue.space.sides import orphans
 
 if TYPE_CHECKING:
     from dirqueue.space.space import Space
@@ -30,28 +32,26 @@ DEPTH = 5
 LOCK = f"{SPACE}/purge.lock"
 
 
-def purge(space: Space[Any]) -> Purged:
+def purge(space: Space[Any], directory: Directory) -> Purged:
     """Clean the whole space once; `busy` if another process is doing it."""
     from filelock import FileLock, Timeout
 
     total = Purged()
     for name in space.names():
         total += space.queue(name).purge()
-    directory = space.directory
-    if not directory.find() or not fs.exists(REGISTERS, directory.fd):
+    if not directory.find() or not fs.exists(SPACE, directory.fd):
         return total
     try:
         with FileLock(os.path.join(space.path, LOCK), timeout=0):
-            return total + Purged(other=clean(space))
+            return total + Purged(other=clean(space, directory))
     except Timeout:
         return total + Purged(busy=1)
     except OSError as error:
         raise access_error(space.path, "purge", error) from error
 
 
-def clean(space: Space[Any]) -> int:
+def clean(space: Space[Any], directory: Directory) -> int:
     """Fence processes that are gone, bring all their names to their ends, forget them; return what was removed."""
-    directory = space.directory
     fd, now = directory.fd, directory.clock.now()
     if not directory.clock.plausible:
         return 0
@@ -67,7 +67,9 @@ def clean(space: Space[Any]) -> int:
         else:
             _fence(path, fd)
     removed = ids.clean(directory)
-    if gone and not sweep(space, {os.path.basename(path).removesuffix(GONE) for path in gone}):
+    for path in orphans(space.names(), space.queue, directory, stale, abort=True):
+        removed += fs.discard(path, fd)
+    if gone and not sweep(directory, {os.path.basename(path).removesuffix(GONE) for path in gone}):
         removed += sum(fs.remove_tree(path, fd) for path in gone)
     return removed
 
@@ -82,9 +84,8 @@ def _fence(path: str, fd: int) -> None:
         pass  # RACE: it left by itself, or another purge was faster
 
 
-def sweep(space: Space[Any], processes: set[str]) -> int:
+def sweep(directory: Directory, processes: set[str]) -> int:
     """Bring every name of these processes to its end; return how many could not be."""
-    directory = space.directory
     register = Register(directory, REGISTERS)
     left = 0
     try:

@@ -5,21 +5,25 @@ Layer: objects.  Touches: nothing.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dirqueue import states
+from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import InvalidId, MessageNotFound, access_error
 from dirqueue.layouts.native import names as native_names
 from dirqueue.layouts.native.inspect import buckets
 from dirqueue.layouts.native.names import LATER, LEASED_ROOM
-from dirqueue.message import Message
+from dirqueue.message import Message, age
 from dirqueue.space import naming
 
 if TYPE_CHECKING:
     from dirqueue.layouts.base import Layout
+    from dirqueue.queue import Queue
+    from dirqueue.space.ground import Ground
     from dirqueue.space.space import Space
 
 #: How often the queues are looked at again that change while they are looked at.
@@ -41,9 +45,16 @@ def names(root: Directory) -> list[str]:
     return [name for name in found if name is not None]
 
 
-def message(space: Space[Any], id: str, queue: str | None) -> Message[Any]:
+def messages(queue: Queue[Any], codec: Codec[Any], limit: int | None) -> list[Message[Any]]:
+    """Return what is waiting or held in a queue, in one pass over its names."""
+    found = (entry for entry in queue.layout.entries(states.LIVE) if entry.state in states.LIVE)
+    chosen = sorted(found, key=age) if limit is None else heapq.nsmallest(limit, found, key=age)
+    return [Message(entry, queue.layout, codec) for entry in chosen]
+
+
+def message(space: Space[Any], ground: Ground, id: str, queue: str | None) -> Message[Any]:
     """Return a message by its id; MessageNotFound if there is none."""
-    wanted = space.find_own(id)
+    wanted = ground.find_own(id)
     if wanted is None:
         try:
             wanted = native_names.check_id(id)

@@ -1,8 +1,8 @@
 """Several changes that happen together or not at all.
 
 Layer: objects.  Touches: nothing before the commit (commit.py).
-A transaction is built in memory. It names messages by their exact names, as they were leased or seen: the name is the
-version, so that whatever happened to a message meanwhile is noticed, and nothing is done then.
+A transaction is built in memory. It names messages by their exact names, as they were leased or seen: the name tells
+the version, so that whatever happened to a message meanwhile is noticed, and nothing is done then.
 """
 
 from __future__ import annotations
@@ -11,31 +11,48 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dirqueue import states
 from dirqueue.admission import Admission
-from dirqueue.codecs import encode
+from dirqueue.codecs import Codec, encode
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import new_id
-from dirqueue.errors import Conflict, Contended, LeaseLost, Ref, SettingsError, access_error
+from dirqueue.errors import Contended, LeaseLost, SettingsError, access_error
 from dirqueue.failure import describe
 from dirqueue.layouts.base import Claim
-from dirqueue.layouts.native import resolve
-from dirqueue.layouts.native.side import note_of, note_text
-from dirqueue.lease import Lease
-from dirqueue.message import Entry, Extras, Message
-from dirqueue.settings import check_seconds
+from dirqueue.layouts.native import conditions, names, resolve
+from dirqueue.lease import Lease, finish, frozen
+from dirqueue.message import Entry, Message
+from dirqueue.settings import check_count, check_seconds
 from dirqueue.space import ids, steps
+from dirqueue.space.carried import drop_carried, keep_carried, leave_carried, skipped
 from dirqueue.space.commit import Attempt
+from dirqueue.space.conflicts import Judge
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
-from dirqueue.space.steps import Inserted, Place, Step, check_put, layout_of
-from dirqueue.space.work import Aborted, Carried, Consumed, Insert, Refused, Work
+from dirqueue.space.results import Committed, committed
+from dirqueue.space.sides import drop_sides, write_sides
+from dirqueue.space.steps import (
+    KEEP,
+    Change,
+    Inserted,
+    Keep,
+    Place,
+    Step,
+    check_failures,
+    check_put,
+    check_when,
+    entry_of,
+    layout_of,
+    make_up,
+)
+from dirqueue.space.work import Aborted, Refused, Work
 
 if TYPE_CHECKING:
-    from dirqueue.space.space import Space
+    from dirqueue.space.ground import Ground
 
 #: How often a transaction is tried that others are in the way of, and the longest first pause in between.
 TRIES = 20
@@ -43,23 +60,18 @@ PAUSE = 0.005
 LONGEST_PAUSE = 0.2
 
 
-class Committed(NamedTuple):
-    """What a transaction did."""
-
-    #: The ids of the messages that were put, in the order given; those of existing ones where `skip_existing` said so.
-    ids: list[str]
-    #: Those of your own ids that existed already, and were skipped.
-    skipped: list[str]
-
-
 class Transaction:
     """Puts, acks, moves and needs that are committed together: by `commit`, or by the end of a `with` block.
 
     An exception in the block changes nothing. After a Conflict nothing was changed either: leases are still held.
+    What only its holder may do to a message that was looked at, a transaction of that holder may.
     """
 
-    def __init__(self, space: Space[Any]) -> None:
-        self._space = space
+    def __init__(self, ground: Ground, holder: str | None = None, codec: Codec[Any] | None = None) -> None:
+        self._ground = ground
+        self._codec = codec or ground.codec
+        #: As tokens have it; empty if nobody is named.
+        self._holder = "" if holder is None else ground.written(holder)
         self._steps: list[Step] = []
         self._needs: list[Step] = []
         self._inserts: list[Inserted] = []
@@ -91,6 +103,9 @@ class Transaction:
         attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
+        at: datetime | None = None,
+        failures: int = 0,
+        error: str | BaseException | None = None,
     ) -> str:
         """Put a message; return its id. It becomes visible with everything else.
 
@@ -103,38 +118,38 @@ class Transaction:
             attributes: A small map of text that it carries beside its body.
             id: An id of your own, unique in the space until the message is gone.
             skip_existing: If a message has this id already, leave this one out.
+            at: The instant from which anybody may get it, instead of a delay: an aware datetime.
+            failures: What `Message.failures` says of it.
+            error: What `Message.error` says of it.
         """
-        data = encode(self._space.codec, body)
-        extras = None
-        if attributes or ttl is not None:
-            extras = Admission(self._space.transacted(queue).layout).extras(attributes, ttl)
-        return self.put_data(
-            queue, data, delay=delay, priority=priority, id=id, skip_existing=skip_existing, extras=extras
-        )
-
-    def put_data(
-        self,
-        queue: str,
-        data: bytes,
-        *,
-        delay: float = 0,
-        priority: int | None = None,
-        id: str | None = None,
-        skip_existing: bool = False,
-        extras: Extras | None = None,
-    ) -> str:
-        """Put a body that is encoded already; otherwise as `put`."""
+        data = encode(self._codec, body)
         self._open()
-        target = self._space.transacted(queue)
+        until = check_when(delay, at)
+        check_failures(failures, error)
+        target = self._ground.transacted(queue)
         priority = check_put(target, len(data), delay, priority)
         if id is not None:
             ids.check(id)
             if any(each.own_id == id for each in self._inserts):
                 raise SettingsError(f"the id {id!r:.60} is in this transaction already")
         native = new_id() if priority is None else f"{priority}{new_id()}"
-        directory = self._space.directory_of(queue)
+        directory = self._ground.directory_of(queue)
         self._inserts.append(
-            Inserted(target.layout, directory, native, data, delay, priority, id, skip_existing, extras)
+            Inserted(
+                target.layout,
+                directory,
+                native,
+                data,
+                delay,
+                until,
+                priority,
+                id,
+                skip_existing,
+                self._holder,
+                failures,
+                describe(error),
+                Admission(target.layout).extras(attributes, ttl) if attributes or ttl is not None else None,
+            )
         )
         return native if id is None else id
 
@@ -175,35 +190,46 @@ class Transaction:
         layout = layout_of(verb, lease)
         self._lease(verb, lease, "dead", steps.dead, reason, lambda claim: layout.bury(claim, reason))
 
-    def renew(self, lease: Lease[Any], seconds: float | None = None) -> None:
-        """Hold the lease for so many seconds from the commit; for the length of the first claim if None."""
-        layout = layout_of("renew", lease)
-        duration = check_seconds("seconds", lease.seconds if seconds is None else seconds, above=True)
-        self._lease(
-            "renew",
-            lease,
-            "",
-            lambda step, claim, now: steps.renewed(step, claim, now + micros(duration)),
-            alone=lambda claim: layout.renew(claim, duration),
-        )
+    def renew(self, what: Lease[Any] | Message[Any], seconds: float | None = None) -> None:
+        """Hold a message for so many seconds from the commit; for the length of the first claim if None.
+
+        Args:
+            what: A lease, or a message that the holder of this transaction holds, as it was seen.
+            seconds: How long; a message that was looked at is held for the setting of its queue if None.
+        """
+        layout = what.layout if isinstance(what, Message) else layout_of("renew", what)
+        first = what.seconds if isinstance(what, Lease) else layout.settings.lease
+        duration = check_seconds("seconds", first if seconds is None else seconds, above=True)
+
+        def place(step: Step, claim: Claim, now: int) -> str:
+            return steps.renewed(step, claim, now + micros(duration))
+
+        if isinstance(what, Lease):
+            self._lease("renew", what, "", place, alone=lambda claim: layout.renew(claim, duration))
+        else:
+            self._message("renew", what, place, allowed=(states.LEASED,))
 
     def cancel(self, message: Message[Any]) -> None:
-        """Remove a message that nobody holds, if it is still as it was seen."""
+        """Remove a message, if it is still as it was seen.
+
+        One that is held only if the holder of this transaction holds it, or its lease is over: else Conflict.
+        """
         self._message("cancel", message, steps.done)
 
     def move(
         self, what: Lease[Any] | Message[Any], queue: str, *, delay: float = 0, error: str | None = None
     ) -> None:
-        """Move a message to another queue of the space: one that is leased, or one that nobody holds, as it was seen.
+        """Move a message to another queue of the space: a leased one, or one that may be cancelled, as it was seen.
 
         It begins a new life there: its deliveries are counted anew.
         """
         check_seconds("delay", delay)
-        target = self._space.transacted(queue)
-        directory = self._space.directory_of(queue)
+        target = self._ground.transacted(queue)
+        directory = self._ground.directory_of(queue)
 
         def place(_: Step, claim: Claim, now: int) -> str:
-            return steps.moved(claim.id, target.settings, directory, now + micros(delay) if delay else 0)
+            until = now + micros(delay) if delay else 0
+            return steps.moved(claim, target.settings, directory, until, now)
 
         if isinstance(what, Lease):
             self._lease("move", what, "moved", place, error)
@@ -211,16 +237,60 @@ class Transaction:
             self._message("move", what, place, error)
         self._steps[-1] = self._steps[-1]._replace(into=target.layout)
 
-    def change(self, message: Message[Any], *, delay: float) -> None:
-        """Give a message that nobody holds another delay, if it is still as it was seen."""
-        check_seconds("delay", delay)
+    def change(
+        self,
+        what: Lease[Any] | Message[Any],
+        *,
+        body: Any = KEEP,
+        delay: float | Keep = KEEP,
+        at: datetime | None = None,
+        queue: str | Keep = KEEP,
+        failures: int | Keep = KEEP,
+        error: str | BaseException | Keep | None = KEEP,
+        attempts: int | Keep = KEEP,
+    ) -> None:
+        """Change a message that is leased, or one that may be cancelled, if it is still as it was seen.
 
-        def place(step: Step, claim: Claim, now: int) -> str:
-            if delay or claim.attempts:
-                return steps.later(step, claim, now + micros(delay))
-            return f"{step.queue}/{claim.id}"
+        Nobody holds it afterwards, and its version is one more. What is not given stays as it is.
 
-        self._message("change", message, place)
+        Args:
+            what: The lease, or the message.
+            body: What the space's codec takes.
+            delay: Seconds before anybody may get it. If neither this nor `at` is given, what is held can be got at
+                once, and what waits keeps its time.
+            at: The instant from which anybody may get it, instead of a delay: an aware datetime.
+            queue: The queue that it moves to.
+            failures: What `Message.failures` says of it.
+            error: What `Message.error` says of it; None for no error.
+            attempts: How often it was delivered.
+        """
+        until = check_when(delay, at)
+        check_failures(failures, error)
+        if not isinstance(attempts, Keep):
+            check_count("attempts", attempts)
+        target, into = None, None
+        if not isinstance(queue, Keep):
+            found = self._ground.transacted(queue)
+            target, into = (self._ground.directory_of(queue), found.settings), found.layout
+        change = Change(
+            target,
+            delay,
+            until or KEEP,
+            KEEP if body is KEEP else encode(self._codec, body),
+            failures,
+            error if isinstance(error, Keep) else describe(error),
+            attempts,
+        )
+        if isinstance(what, Lease):
+            step = self._step("change", what.layout, what, None, what.message.id)
+            self._steps.append(
+                step._replace(how="released", target=lambda claim, now: change.apply(step, claim, now))
+            )
+        else:
+            entry = entry_of("change", what, states.LIVE)
+            step = self._step("change", what.layout, None, entry, entry.id)
+            self._steps.append(step._replace(target=lambda claim, now: change.apply(step, claim, now)))
+        self._steps[-1] = self._steps[-1]._replace(into=into)
 
     def need(self, what: Lease[Any] | Message[Any]) -> None:
         """Commit only if this message is still as it was seen; it stays as it is."""
@@ -243,7 +313,10 @@ class Transaction:
         step = self._step(verb, lease.layout, lease, None, lease.message.id)
         self._steps.append(
             step._replace(
-                how=how, target=lambda claim, now: place(step, claim, now), reason=reason, alone=alone
+                how=how,
+                target=lambda claim, now: steps.going(place(step, claim, now), claim),
+                reason=reason,
+                alone=alone,
             )
         )
 
@@ -253,27 +326,32 @@ class Transaction:
         message: Message[Any],
         place: Place,
         reason: str | None = None,
+        allowed: tuple[str, ...] = states.LIVE,
     ) -> None:
-        if not isinstance(message, Message):
-            raise SettingsError(f"{verb} takes a message, not {message!r:.60}")
-        entry = message.entry
-        if entry.state not in states.UNCLAIMED:
-            raise SettingsError(
-                f"cannot {verb} {entry.id}: it is {entry.state}, and only a message that nobody holds can be"
-            )
+        entry = entry_of(verb, message, allowed)
         step = self._step(verb, message.layout, None, entry, entry.id)
-        self._steps.append(step._replace(target=lambda claim, now: place(step, claim, now), reason=reason))
+        self._steps.append(
+            step._replace(
+                target=lambda claim, now: steps.going(place(step, claim, now), claim), reason=reason
+            )
+        )
 
     def _step(self, verb: str, layout: Any, lease: Lease[Any] | None, entry: Entry | None, id: str) -> Step:
         self._open()
-        queue = self._space.directory_of_layout(layout)
+        queue = self._ground.directory_of_layout(layout)
         if (queue, id) in self._used:
             raise SettingsError(f"message {id} is in this transaction already: it can be in it once")
         self._used.add((queue, id))
+        if entry is not None:
+            # Of a transaction that is committed and not at its end: its name is another in a moment.
+            folder = names.folder_of(entry.place)
+            condition = conditions.parse(entry.place[len(folder) :])
+            if condition is not None:
+                entry = entry._replace(place=folder + condition.base.text)
         return Step(verb, layout, queue, lease, entry)
 
     def _now(self) -> int:
-        return self._space.directory.clock.now()
+        return self._ground.directory.clock.now()
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -298,78 +376,93 @@ class Transaction:
             for step in sorted(self._steps + self._needs, key=lambda step: step.id):
                 if step.lease is not None:
                     try:
-                        held.enter_context(step.lease.frozen(step.verb))
+                        held.enter_context(frozen(step.lease, step.verb))
                     except LeaseLost as lost:
-                        raise self._lost(step, lost) from lost
-            skipped = (
-                self._alone()
-                if len(self._steps) == 1 and not self._inserts and not self._needs
-                else self._run()
-            )
+                        raise self._judge().lost(step, lost) from lost
+            judge = self._judge()
+            if judge.is_held():
+                raise judge.conflict() or self._contended()
+            alone = len(self._steps) == 1 and not self._inserts and not self._needs
+            left_out, work = self._alone() if alone else self._run()
             self._over = "committed"
-        own = [each.own_id or each.id for each in self._inserts]
-        return Committed(own, skipped)
+        return committed(self._inserts, left_out, work, self._ground.name_of)
 
     def _open(self) -> None:
         if self._over:
             raise SettingsError(f"this transaction has ended already ({self._over}): begin another")
 
-    def _alone(self) -> list[str]:
+    def _alone(self) -> tuple[list[str], Work]:
         """One change by itself is one call, and needs no transaction."""
         step = self._steps[0]
-        if step.lease is None or step.alone is None:
-            return self._move_alone(step)
+        work = self._make_up()
+        if (
+            step.lease is None
+            or step.alone is None
+            or (work.consume[0].target and "~" in work.consume[0].path)
+        ):
+            return self._move_alone(step, work)
         try:
             step.alone(step.lease.claim)
         except LeaseLost as lost:
-            raise self._lost(step, lost) from lost
-        step.lease.finish(step.how)
-        return []
+            raise self._judge().lost(step, lost) from lost
+        finish(step.lease, step.how)
+        return [], work
 
-    def _move_alone(self, step: Step) -> list[str]:
-        work, fd = self._work(), self._space.directory.fd
+    def _move_alone(self, step: Step, work: Work) -> tuple[list[str], Work]:
+        fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
+        try:
+            write_sides(work.sides, "", fd, sync=work.sync)
+        except Aborted:
+            return self._run()
+        except OSError as error:
+            raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         write_notes(work.notes, fd)
         try:
-            for each in work.carried:
-                each.layout.keep_extras(each.id, each.extras)
+            keep_carried(work)
             if target:
                 resolve.carry(source, target, fd)
             else:
                 fs.unlink(source, dir_fd=fd)
         except FileNotFoundError:
-            return self._run()  # finds out what is in the way, and drops what is carried if it is refused
+            if not (target and self._ground.directory.mount.replies_can_be_lost and fs.exists(target, fd)):
+                drop_sides((each.path for each in work.sides), fd)
+                return self._run()  # finds out what is in the way
         except OSError as error:
             drop_notes(work.notes, fd)
-            raise access_error(self._space.path, f"{step.verb} a message of", error) from error
+            drop_sides((each.path for each in work.sides), fd)
+            drop_carried(work.carried)
+            raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         carry_notes(work.carry, fd)
         if work.sync:
             for folder in sorted({path.rpartition("/")[0] for path in (source, target) if path}):
                 try:
-                    fs.sync_directory(folder, fd)
+                    self._ground.directory.sync(folder)
                 except FileNotFoundError:
                     pass  # it was empty, and is gone
                 except OSError as error:
-                    raise access_error(self._space.path, "make durable a change in", error) from error
+                    raise access_error(self._ground.path, "make durable a change in", error) from error
+        drop_sides(work.drop, fd)
+        leave_carried(work)
         self._finish(step, target)
-        return []
+        return [], work
 
-    def _run(self) -> list[str]:
+    def _run(self) -> tuple[list[str], Work]:
         """Try until it is decided."""
-        owner = self._space.owner()
+        owner = self._ground.owner()
         for tries in range(TRIES):
             if tries:
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**tries)))  # noqa: S311 - spreads clients
-            work = self._work()
+            work = self._make_up()
             try:
                 attempt = Attempt(owner, work)
             except OSError as error:
-                raise access_error(self._space.path, "begin a transaction in", error) from error
+                raise access_error(self._ground.path, "begin a transaction in", error) from error
             try:
                 attempt.run()
-                return self._skipped(attempt.skipped)
+                return skipped(self._inserts, attempt.skipped, work), work
             except Refused:
-                conflict = self._conflict()
+                conflict = self._judge().conflict()
                 if conflict is not None:
                     raise conflict from None
             except Aborted:
@@ -379,109 +472,26 @@ class Transaction:
                     self._over = "committed"
                     for step, change in zip(self._steps, work.consume, strict=True):
                         self._finish(step, change.target)
-        raise Contended(
-            f"others were in the way of the transaction in {self._space.path!r} {TRIES} times; nothing was done"
+        raise self._contended()
+
+    def _judge(self) -> Judge:
+        return Judge(self._ground, self._holder, self._steps, self._needs, self._inserts)
+
+    def _contended(self) -> Contended:
+        return Contended(
+            f"others were in the way of the transaction in {self._ground.path!r} {TRIES} times; nothing was done"
         )
 
-    def _skipped(self, ids: set[str]) -> list[str]:
-        """Return which of the user's own ids were there already; what was to come with them is not needed."""
-        skipped = [each for each in self._inserts if each.own_id and each.id in ids]
-        for each in skipped:
-            if each.extras is not None:
-                each.layout.drop_extras(each.id)  # type: ignore[attr-defined]
-        return [each.own_id for each in skipped if each.own_id]
-
-    def _work(self) -> Work:
+    def _make_up(self) -> Work:
         """Return what is to be done, by the exact names as they are now known."""
-        consume, notes, carry = [], [], []
-        carried = [
-            Carried(each.layout, each.id, each.extras)  # type: ignore[arg-type]
-            for each in self._inserts
-            if each.extras is not None
-        ]
-        now = self._now()
-        for step in self._steps:
-            claim = step.claim()
-            target = step.target(claim, now)
-            consume.append(Consumed(f"{step.queue}/{claim.place}", claim.id, target))
-            old = f"{step.queue}/{note_of(claim.place, claim.id)}"
-            goes_as = target.rpartition("/")[2].partition(".")[0]
-            if step.into is not None and (extras := step.extras()) is not None:
-                carried.append(Carried(step.into, goes_as, extras))  # type: ignore[arg-type]
-            new = note_of(target, goes_as) if target else ""
-            if step.reason is not None and target:
-                notes.append((new, note_text(step.reason, now, claim.leased)))
-            if claim.attempts > 1 and new != old:
-                carry.append((old, "" if step.reason is not None else new))
-        inserts = [
-            Insert(
-                f"{each.queue}/{each.layout.place_for(each.id, each.delay, each.priority)}",  # type: ignore[attr-defined]
-                each.id,
-                each.data,
-                ids.check(each.own_id) if each.own_id is not None else "",
-                each.skip,
-                each.layout.link_at,  # type: ignore[attr-defined]
-            )
-            for each in self._inserts
-        ]
-        need = [f"{step.queue}/{step.claim().place}" for step in self._needs]
-        layouts = [step.layout for step in self._steps] + [each.layout for each in self._inserts]
-        sync = any(layout.settings.sync for layout in layouts)
-        return Work(
-            tuple(consume), tuple(inserts), tuple(need), tuple(notes), tuple(carry), sync, tuple(carried)
-        )
+        return make_up(self._steps, self._needs, self._inserts, self._now())
 
     def _finish(self, step: Step, target: str) -> None:
-        """Record how a lease ended. What a message carried goes, unless that is where the message still is."""
-        goes_as = target.rpartition("/")[2].partition(".")[0]
-        same_queue = step.into is None or step.into.directory.path == step.layout.directory.path
-        if not target or not same_queue or goes_as != step.id:
-            step.layout.drop_extras(step.id)  # type: ignore[attr-defined]
+        """Record how a lease ended."""
         if step.lease is None:
             return
         if step.verb == "renew":
             claim = step.lease.claim
             claim.place = target.partition("/")[2]
             claim.ends = int(target.rpartition("/")[2].split(".")[1])
-        step.lease.finish(step.how)
-
-    # --- what was in the way -------------------------------------------------------------------------------
-
-    def _ref(self, step: Step) -> Ref:
-        return Ref(step.id, self._space.name_of(step.queue), step.claim().place)
-
-    def _lost(self, step: Step, lost: LeaseLost) -> Conflict:
-        ref = self._ref(step)
-        return Conflict(f"nothing was done: {lost}", missing=[ref])
-
-    def _conflict(self) -> Conflict | None:
-        """Return all that is not as it was seen; None if everything is, so that it was only others passing by."""
-        found: dict[str, list[Ref]] = {"missing": [], "changed": [], "held": [], "taken": []}
-        fd = self._space.directory.fd
-        for step in (*self._steps, *self._needs):
-            if not fs.exists(f"{step.queue}/{step.claim().place}", fd):
-                kind = self._became(step)
-                if kind:
-                    found[kind].append(self._ref(step))
-        for each in self._inserts:
-            if each.own_id is not None and not each.skip and self._space.find_own(each.own_id) is not None:
-                found["taken"].append(Ref(each.own_id, self._space.name_of(each.queue)))
-        if not any(found.values()):
-            return None
-        shown = "; ".join(
-            f"{kind}: {', '.join(f'{ref.id} of {ref.queue!r}' for ref in refs[:5])}"
-            + (" ..." if len(refs) > 5 else "")
-            for kind, refs in found.items()
-            if refs
-        )
-        return Conflict(f"nothing was done in {self._space.path!r}: {shown}", **found)
-
-    def _became(self, step: Step) -> str:
-        """Return what has become of a message that is not under its name any more."""
-        entry = step.layout.find(step.id)
-        if entry is None or entry.state in states.ENDED:
-            return "missing"
-        if entry.place.startswith(step.claim().place):
-            return ""  # held for a moment by another transaction
-        now = self._now()
-        return "held" if entry.state == states.LEASED and entry.until > now else "changed"
+        finish(step.lease, step.how)

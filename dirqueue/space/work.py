@@ -9,7 +9,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dirqueue.layouts.native.layout import Native
-from dirqueue.message import Extras
+from dirqueue.message import Details, Extras
+
+
+class Sidefile(NamedTuple):
+    """A side file that is to be written, by its path in the space."""
+
+    path: str
+    details: Details
 
 
 class Consumed(NamedTuple):
@@ -31,6 +38,8 @@ class Insert(NamedTuple):
     key: str = ""
     #: Whether a message that has the key already is as good as this one.
     skip: bool = False
+    #: The side file that its name means, if any.
+    side: Sidefile | None = None
     #: Writes the body as a link where its queue has them: (body, path, descriptor); False if it has to be a file.
     link: Callable[[bytes, str, int], bool] | None = None
 
@@ -54,8 +63,16 @@ class Work(NamedTuple):
     notes: tuple[tuple[str, bytes], ...] = ()
     #: Notes that go along (old path, new path), or go (old path, empty), when it is committed.
     carry: tuple[tuple[str, str], ...] = ()
+    #: Side files of changed messages: they are there before anything is renamed.
+    sides: tuple[Sidefile, ...] = ()
+    #: Side files that no name means once it is committed.
+    drop: tuple[str, ...] = ()
     sync: bool = True
+    #: When it was made up, in microseconds: what all times in it were made of.
+    now: int = 0
     carried: tuple[Carried, ...] = ()
+    #: The queues and ids that messages leave.
+    left: tuple[tuple[Native, str], ...] = ()
 
 
 class Refused(Exception):

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import SettingsError
 from dirqueue.layouts.native.pins import Limit
-from dirqueue.layouts.native.supply import claimable
 from dirqueue.settings import check_seconds
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
+from dirqueue.spark.living import living
 from dirqueue.spark.options import PINNED, local, open_native
 
 
@@ -62,7 +62,7 @@ def claim(
     mine = consumer.pins
     pieces = partitions or _parallelism(spark)
     try:
-        count = mine.pin(1, claimable(native.directory, native.settings), Limit(limit, max_bytes))
+        count = mine.pin(1, living(native), Limit(limit, max_bytes))
         reader = spark.read.format("dirqueue").option("numPartitions", pieces).option("records", records)
         if schema is not None:
             reader = reader.schema(schema)

@@ -42,7 +42,7 @@ from dirqueue.layouts.dirq.schema import KEY, LOCKED, read_table
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.bodies import Bodies
 from dirqueue.layouts.native.inspect import moved_on
-from dirqueue.message import Entry
+from dirqueue.message import Entry, Extras
 
 #: Rows in one Arrow batch, and the bytes after which it is closed early.
 ROWS = 4096
@@ -69,6 +69,8 @@ COLUMNS: dict[str, Column] = {
     "state": Column((StringType(),), pa.string()),
     "queue": Column((StringType(),), pa.string()),
 }
+#: What most messages carry beside the body.
+NOTHING = Extras({})
 PIECES = "pieces"
 PIECES_COLUMN = Column(
     (MapType(StringType(), BinaryType()), MapType(StringType(), StringType())),
@@ -79,6 +81,8 @@ EXTRA: dict[str, Column] = {
     "error": Column((StringType(),), pa.string()),
     "token": Column((StringType(),), pa.string()),
     "until": Column((TimestampType(),), pa.timestamp("us", tz="UTC")),
+    "attributes": Column((MapType(StringType(), StringType()),), pa.map_(pa.string(), pa.string())),
+    "expires_at": Column((TimestampType(),), pa.timestamp("us", tz="UTC")),
 }
 #: The number of a record in its message: a column of reads with the option records alone.
 RECORD = "record"
@@ -130,6 +134,10 @@ def check_write(schema: StructType) -> None:
         "delay": (_NUMBER, "a number of seconds"),
     }
     for field in schema.fields:
+        if field.name == "attributes":
+            raise SettingsError(
+                "a write from Spark cannot carry attributes: drop the column, put it into value, or use Queue.put"
+            )
         if field.name not in allowed:
             raise SettingsError(
                 f"a put has no column {field.name!r}; it takes value, priority and delay: drop it, or put it into "
@@ -230,6 +238,10 @@ class Rows:
                 columns[index] = [self._error(entry) for entry in entries]
             elif name == "until":
                 columns[index] = [entry.until or None for entry in entries]
+            elif name == "attributes":
+                columns[index] = [list(self._extras(entry).attributes.items()) for entry in entries]
+            elif name == "expires_at":
+                columns[index] = [self._extras(entry).expires or None for entry in entries]
             elif name in self._pieces:
                 columns[index] = self._piece(name, self._schema.types[index], entries, bodies)
         arrays = [
@@ -273,6 +285,9 @@ class Rows:
             except MessageNotFound:
                 sizes.append(None)
         return sizes
+
+    def _extras(self, entry: Entry) -> Extras:
+        return self._layout.extras(entry) or NOTHING
 
     def _error(self, entry: Entry) -> str | None:
         failure = self._layout.failure(entry)

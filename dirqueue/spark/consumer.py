@@ -39,6 +39,7 @@ class Consumer:
         self._about = {
             "host": os.uname().nodename,
             "pid": os.getpid(),
+            "started": _started(os.getpid()),
             "kind": kind,
             "process": new_token(),
         }
@@ -96,11 +97,18 @@ def release_abandoned(directory: Directory, settings: Settings) -> None:
 
 
 def _died_here(about: dict[str, Any]) -> bool:
-    pid = about.get("pid")
-    if about.get("host") != os.uname().nodename or type(pid) is not int or pid < 1:
+    """Return whether the process of a note was on this host and is dead; another may have its number by now."""
+    pid, started = about.get("pid"), about.get("started")
+    if about.get("host") != os.uname().nodename or type(pid) is not int or type(started) is not int:
         return False
+    return os.path.exists("/proc/self") and _started(pid) != started
+
+
+def _started(pid: int) -> int | None:
+    """Return when a process began, in ticks since the start of the machine; None if it is dead, or nobody can know."""
     try:
+        facts = fs.read_file(f"/proc/{pid}/stat", -1).rpartition(b")")[2].split()
         # What is dead and not yet reaped is dead.
-        return fs.read_file(f"/proc/{pid}/stat", -1).rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-    except OSError:
-        return os.path.exists("/proc/self")
+        return None if facts[0] in (b"Z", b"X") else int(facts[19])
+    except (OSError, IndexError, ValueError):
+        return None

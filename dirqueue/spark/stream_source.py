@@ -30,9 +30,10 @@ from pyspark.sql.types import StructType
 from dirqueue.errors import LeaseLost, QueueError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
-from dirqueue.layouts.native.supply import Supply, claimable
+from dirqueue.layouts.native.supply import Supply
 from dirqueue.spark.columns import check_read, gone
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
+from dirqueue.spark.living import living
 from dirqueue.spark.options import SOURCE, Options, open_native, open_queue
 from dirqueue.spark.partitions import Lot, count_pinned, lots
 from dirqueue.spark.read import rows
@@ -111,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() >= self._release_at:
             self._release_at = time.monotonic() + RELEASE_SECONDS
             release_abandoned(native.directory, native.settings)
-        return claimable(native.directory, native.settings)
+        return living(native)
 
     def _offset(self, mine: Pins, lot: int, messages: int) -> dict[str, Any]:
         return {"lot": lot, "consumer": mine.consumer, "queue": self._queue, "messages": messages}

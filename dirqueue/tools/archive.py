@@ -184,7 +184,7 @@ class _Importer:
             return
         try:
             for folder in sorted(self._entered):
-                self._directory.sync_renames(folder)
+                self._directory.sync(folder)
         except OSError as error:
             raise access_error(self._queue.path, "make durable an import into", error) from error
 

@@ -74,6 +74,8 @@ def move(
     need = "two native queues on one filesystem"
     if here.name == there.name == "native" and _shows_links(here, there, chosen):
         need = "a queue that lets in nobody more, since some are symbolic links, which everybody there could read"
+    elif here.name == there.name == "native" and _leave_sides(here, there, chosen):
+        need = "a queue of the same space, since some have side files there"
     elif here.name == there.name == "native":
         try:
             return Moved(_rename_all(source, target, chosen, progress or _nothing), atomic=True)
@@ -108,6 +110,17 @@ def _shows_links(here: Layout, there: Layout, chosen: list[Entry]) -> bool:
     return any(links.is_link(entry.place, here.directory.fd) for entry in chosen)
 
 
+def _in_one_space(here: Layout, there: Layout) -> bool:
+    return fs.same_file(f"{here.directory.path}/..", f"{there.directory.path}/..", -1)
+
+
+def _leave_sides(here: Layout, there: Layout, chosen: list[Entry]) -> bool:
+    """Return whether a rename would take a message away from its side file, and with that from its body."""
+    return any(entry.card is not None and entry.card.side for entry in chosen) and not _in_one_space(
+        here, there
+    )
+
+
 def _chosen(source: Queue[Any], ids: Iterable[str] | None, state: str, limit: int | None) -> list[Entry]:
     if ids is None:
         return [message.entry for message in source.peek(state, limit)]
@@ -130,9 +143,10 @@ def _rename_all(
     moved = []
     left, entered = set(), set()
     rooms = Rooms(target.layout.directory, sync=target.settings.sync)
+    together = any(entry.card for entry in chosen) and _in_one_space(source.layout, target.layout)
     for entry in chosen:
         _check_fits(source, target, entry)
-        place = _place(target, entry)
+        place = _place(target, entry if together else entry._replace(card=None))
         if _rename(source, target, rooms, entry, place):
             moved.append(_id_of(place))
             left.add(names.folder_of(entry.place)[:-1] or ".")
@@ -151,7 +165,7 @@ def _rename_all(
 
 def _sync_if_there(queue: Queue[Any], directory: str) -> None:
     try:
-        queue.layout.directory.sync_renames(directory)
+        queue.layout.directory.sync(directory)
     except FileNotFoundError:
         pass  # RACE: emptied and removed, with the names in it
 
@@ -172,6 +186,10 @@ def _place(target: Queue[Any], entry: Entry) -> str:
     id = entry.id
     if target.settings.priorities != (entry.priority is not None):
         id = with_priority(id, target.settings.default_priority if target.settings.priorities else None)
+    if entry.card is not None:
+        now, dead = target.layout.directory.clock.now(), entry.state == states.DEAD
+        card = entry.card.raised().text
+        return names.free(id, now if dead else entry.until, 0 if dead else entry.attempts, card, now)
     if entry.state == states.DEAD or not entry.until:
         return id
     return names.later(id, entry.until, entry.attempts)
@@ -198,7 +216,14 @@ def _rename(source: Queue[Any], target: Queue[Any], rooms: Rooms, entry: Entry, 
         raise access_error(target.path, f"move message {entry.id} to", error) from error
     if extras is not None:
         fs.discard(place_of(entry.id), source.layout.directory.fd)
-    _move_note(here, entry, fd, "" if place == _id_of(place) else f"{place.partition('.')[0]}.{names.ERROR}")
+    _move_note(
+        here,
+        entry,
+        fd,
+        ""
+        if place == _id_of(place) or entry.state == states.DEAD
+        else f"{place.partition('.')[0]}.{names.ERROR}",
+    )
     return True
 
 

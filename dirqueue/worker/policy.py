@@ -47,6 +47,5 @@ class Policy(NamedTuple):
 
 def _name_of(lease: Lease[Any]) -> str:
     """Return the name of the queue that a message came from."""
-    directory = os.path.basename(lease.path)
     space = lease.layout.space
-    return directory if space is None else space.name_of(directory)
+    return os.path.basename(lease.path) if space is None else space.queue_of(lease)

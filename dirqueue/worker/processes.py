@@ -22,7 +22,7 @@ from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.errors import MessageNotFound
 from dirqueue.lease import Outcome
-from dirqueue.message import Entry, Extras, Failure, Message
+from dirqueue.message import Details, Entry, Extras, Failure, Message
 from dirqueue.worker.events import Event
 from dirqueue.worker.forkserver import ForkServer
 from dirqueue.worker.outcome import Cancelled, call, signal_name
@@ -46,6 +46,9 @@ class Parcel(NamedTuple):
     #: The directory of its queue.
     path: str
     extras: Extras | None = None
+    #: What its side file says, without the body; and who holds it.
+    details: Details | None = None
+    holder: str | None = None
 
 
 class InProcess:
@@ -125,6 +128,8 @@ class InProcess:
                 message.failure if tried else None,
                 message.path,
                 message.extras,
+                _details(message),
+                message.holder,
             )
             _send(child, pickle.dumps(parcel), fd)
         finally:
@@ -224,11 +229,23 @@ class _Sent:
     def extras(self, _entry: Entry) -> Extras | None:
         return self._parcel.extras
 
+    def details(self, _entry: Entry) -> Details | None:
+        return self._parcel.details
+
+    def holder(self, entry: Entry) -> str:
+        return self._parcel.holder or entry.token
+
     def cancel(self, entry: Entry) -> NoReturn:
         raise _held(entry)
 
     def change(self, entry: Entry, **_: Any) -> NoReturn:
         raise _held(entry)
+
+
+def _details(message: Message[Any]) -> Details | None:
+    """Return what the side file of a message says, without the body."""
+    found: Details | None = message.layout.details(message.entry)
+    return found and found._replace(body=None)
 
 
 def _held(entry: Entry) -> MessageNotFound:

@@ -3,9 +3,9 @@
  *   spin -a -DTOKEN lease.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan
  *
  * The queue is one cell: the name the message has now, with the room it lies in; a rename between rooms is as atomic as
- * one within a directory. A name is a number; 0 is the ready name, GONE means
- * acknowledged. Every call (rename, unlink) is one atomic step that compares the whole name and changes it, and
- * between any two steps of a client the others, and the clock, may do anything.
+ * one within a directory. (That a bucket may be missing is in rooms.pml, names under a condition are in transaction.pml.)
+ * A name is a number; 0 is the ready name, GONE means acknowledged. Every call (rename, unlink) is one atomic step that
+ * compares the whole name and changes it, and between any two steps of a client the others, and the clock, may do anything.
  *
  * With TOKEN each lease gets a name never used before. Without, a name is made of the expiry alone, as in VSQS: then
  * the assertion fails (a stale holder ends a lease that is not its own). BYID: ack deletes whatever has the id.

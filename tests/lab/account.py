@@ -32,6 +32,8 @@ class Books:
     least: float = 0.0
     #: Whether an ack that raised LeaseLost may have succeeded: in formats that cannot detect a lost reply.
     unsure: bool = False
+    #: After so many deliveries an expired lease is no longer free; 0: where an expired lease is freed by a purge only.
+    attempts: int = 0
     promised: set = field(default_factory=set)  # bodies whose put has returned
     tried: set = field(default_factory=set)  # bodies passed to a put, whatever its outcome
     holds: list = field(default_factory=list)
@@ -41,7 +43,9 @@ class Books:
         default_factory=dict
     )  # client -> (number of the get, what was free then, what was acked then)
     empties: list = field(default_factory=list)
-    hidden: set = field(default_factory=set)  # delayed on purpose, or claimed by a client that was killed
+    due: dict = field(default_factory=dict)  # body -> when its delay is over
+    inside: set = field(default_factory=set)  # clients in a get
+    crowded: set = field(default_factory=set)  # those of them that were not alone in theirs
     wrong: list = field(default_factory=list)
     _digest: int | None = None
 
@@ -57,7 +61,9 @@ class Books:
                     frozenset(self.promised),
                     frozenset(self.acked),
                     frozenset(self.maybe_acked),
-                    frozenset(self.hidden),
+                    frozenset(self.due.items()),
+                    frozenset(self.inside),
+                    frozenset(self.crowded),
                     tuple(holds),
                     frozenset(self.begun.items()),
                     frozenset(self.empties),
@@ -70,21 +76,40 @@ class Books:
     def putting(self, *bodies):
         self.tried.update(bodies)
 
-    def put(self, *bodies, delayed=False):
+    def put(self, *bodies, due=None):
+        """Record a put that returned; `due` is when its delay is over at the latest."""
         self._digest = None
         self.promised.update(bodies)
-        if delayed:
-            self.hidden.update(bodies)
+        if due is not None:
+            self.due.update(dict.fromkeys(bodies, due))
 
     # --- consumers ---------------------------------------------------------------------------------------
 
-    def getting(self, client):
+    def getting(self, client, now):
         """Record that a client begins a get."""
         self._digest = None
         number = self.begun[client][0] + 1 if client in self.begun else 1
-        busy = {hold.body for hold in self.holds if hold.ended not in GIVEN_BACK}
+        busy = {hold.body for hold in self.holds if not self._is_over(hold, now)}
+        busy |= {body for body, due in self.due.items() if due > now}
         free = frozenset((body, self._deliveries(body)) for body in self.promised - busy)
         self.begun[client] = (number, free, frozenset(self.acked))
+        if self.inside:
+            self.crowded |= {client, *self.inside}
+        self.inside.add(client)
+
+    def _is_over(self, hold, now):
+        """Return whether others may claim the message: it was given back, or its lease and the margin are over."""
+        if hold.ended in GIVEN_BACK:
+            return True
+        expired = not hold.ended and not hold.ending and hold.until + self.margin <= now
+        return expired and self._deliveries(hold.body) < self.attempts
+
+    def _leave(self, client):
+        """Record the end of a get; return whether the client was alone in it."""
+        alone = client not in self.crowded
+        self.inside.discard(client)
+        self.crowded.discard(client)
+        return alone
 
     def _deliveries(self, body):
         return sum(hold.body == body for hold in self.holds)
@@ -95,6 +120,7 @@ class Books:
         `returned` is when the get returned, `now` when its consumer reports it.
         """
         self._digest = None
+        self._leave(client)
         number, _, acked = self.begun[client]
         if body not in self.tried:
             self.say("nowhere", f"{client} got {body!r}, which was never put")
@@ -158,12 +184,15 @@ class Books:
         number, free, _ = self.begun[client]
         untouched = frozenset(body for body, count in free if self._deliveries(body) == count)
         # Other clients in a get may already have it, and report that later.
-        looking = frozenset((other, begun[0]) for other, begun in self.begun.items() if other != client)
-        self.empties.append((client, number, untouched, looking))
+        looking = frozenset((other, self.begun[other][0]) for other in self.inside - {client})
+        self.empties.append((client, number, untouched, looking, self._leave(client)))
 
-    def _check_empties(self):
-        for client, _, untouched, looking in self.empties:
-            for body in untouched - self.hidden:
+    def _check_empties(self, *, disturbed):
+        for client, _, untouched, looking, alone in self.empties:
+            # A client that was killed, or stopped until its lease was over, may have had it and never reports that.
+            if disturbed and not alone:
+                continue
+            for body in untouched:
                 if not any(
                     hold.body == body and (hold.client, hold.number) in looking for hold in self.holds
                 ):
@@ -171,10 +200,13 @@ class Books:
 
     # --- the end -----------------------------------------------------------------------------------------
 
-    def settle(self, left, dead=()):
-        """Compare with what is in the queue when all clients are done; `left` and `dead` list bodies."""
+    def settle(self, left, dead=(), *, disturbed=False):
+        """Compare with what is in the queue when all clients are done; `left` and `dead` list bodies.
+
+        `disturbed`: clients were killed, or time has passed.
+        """
         there = [*left, *dead]
-        self._check_empties()
+        self._check_empties(disturbed=disturbed)
         for body in set(there):
             if body not in self.tried:
                 self.say("nowhere", f"{body!r} is in the queue, but was never put")

@@ -44,6 +44,8 @@ for _found in pkgutil.walk_packages(dirqueue.layouts.__path__, "dirqueue.layouts
 
 LEASE = 10.0
 MARGIN = 1.0
+#: Of the native layout; the others are not limited.
+ATTEMPTS = 3
 #: One tick is longer than a lease and its margin, and shorter than the time a measured clock is trusted.
 TICK = 15.0
 LONG = 100_000.0
@@ -137,7 +139,7 @@ class Person:
         if event is not None:
             event()
         if following == "g":
-            self.world.books.getting(self.name)
+            self.world.books.getting(self.name, self.world.seconds)
         elif following in ENDS and self.leases:
             self.world.books.ending(self.leases[0][1], ENDS[following])
 
@@ -160,7 +162,8 @@ class Person:
         body = self.body()
         self.world.books.putting(body)
         self.queue.put(body, delay=delay)
-        self.between(body, event=lambda: self.world.books.put(body, delayed=bool(delay)))
+        due = self.world.seconds + delay if delay else None
+        self.between(body, event=lambda: self.world.books.put(body, due=due), result=(due,))
 
     def put_many(self):
         bodies = [self.body(), self.body()]
@@ -276,7 +279,10 @@ class World:
     def _new_books(self):
         native = self.plan.layout == "native"
         return Books(
-            margin=MARGIN, least=LEASE / 2 if native else -LONG, unsure=bool(self.plan.lossy) and not native
+            margin=MARGIN,
+            least=LEASE / 2 if native else -LONG,
+            unsure=bool(self.plan.lossy) and not native,
+            attempts=ATTEMPTS if native else 0,
         )
 
     @property
@@ -335,7 +341,7 @@ class World:
             "margin": MARGIN,
             "layout": plan.layout,
             "stale": 3600.0,
-            "max_attempts": 3 if plan.layout == "native" else 0,
+            "max_attempts": ATTEMPTS if plan.layout == "native" else 0,
             **dict(plan.settings),
         }
         if plan.layout != "text":
@@ -381,9 +387,7 @@ class World:
         finally:
             self._complain()
         self.fs.lossy = 0
-        if scheduler.killed or self.clock.ticked:
-            self.books.hidden |= self.books.tried  # killed or paused clients may have claimed any of them
-        self._settle()
+        self._settle(disturbed=bool(scheduler.killed or self.clock.ticked))
         return self._unforgiven()
 
     def _unforgiven(self):
@@ -396,7 +400,7 @@ class World:
         for name, error in self.scheduler.errors.items():
             self.books.say(f"raised {type(error).__name__}", f"{name}: {type(error).__name__}: {error}")
 
-    def _settle(self):
+    def _settle(self, *, disturbed):
         """Check, with all clients gone and all leases expired, that exactly the promised messages are left."""
         key = (self.fs.digest, self.clock.ns)
         if key not in self._settled:
@@ -405,7 +409,7 @@ class World:
         if left is None:
             self.books.say("endless", "the queue never becomes empty")
             return
-        self.books.settle(left, dead)
+        self.books.settle(left, dead, disturbed=disturbed)
         if extra:
             self.books.say("leftover", f"after purge: {', '.join(extra)}")
 

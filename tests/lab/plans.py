@@ -27,11 +27,12 @@ def other(layout, text, **more):
 #: Short bodies are symbolic links.
 LINKS = (("links", True),)
 
-#: Two clients of up to four operations, all schedules: name -> (plan, minimum of runs).
+#: Two clients of up to four operations, all schedules: name -> (plan, minimum of runs). Every get looks at leased/,
+#: which every claim and end of the other changes: pairs of four that give back or renew twice are for the campaign.
 COMPLETE = {
     "two consumers": (Plan.of("gaga|gaga"), 9000),
     "two consumers, one gets two": (Plan.of("gaga|ggaa"), 7000),
-    "both get two": (Plan.of("gga|gga", before="pp"), 12_000),
+    "both get two": (Plan.of("ggaa|ggaa", before="pp"), 20_000),
     "release": (Plan.of("gl|ga"), 900),
     "renew": (Plan.of("gaga|gnga"), 15_000),
     "both renew": (Plan.of("gna|gna"), 3500),
@@ -42,7 +43,7 @@ COMPLETE = {
     "a producer and a consumer": (Plan.of("pp|gaga"), 800),
     "a producer that consumes": (Plan.of("ga|Pga"), 4500),
     "a batch": (Plan.of("P|gaga", before=""), 100),
-    "purge beside a consumer": (Plan.of("ga|ugau"), 2500),
+    "purge beside a consumer": (Plan.of("gaga|ugau"), 7000),
     "purge beside a producer": (Plan.of("uu|pp"), 250),
     "a lease runs out": (Plan.of("g|g", ticks=1), 25_000),
     "a consumer dies": (Plan.of("ga|ga", kills=1), 900),

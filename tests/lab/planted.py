@@ -82,6 +82,10 @@ def _with_its_contents(_original):
     return lambda self, bucket: fs.remove_tree(bucket, self._directory.fd)
 
 
+def _never_due(kind, original):
+    return lambda self, name: original(self, name) + (10**9 if name.kind == kind else 0)
+
+
 def _no_room(_original):
     return lambda self, src, place: False
 
@@ -212,6 +216,22 @@ BUGS = {
     ),
     "a claim makes no room for what it claims": Bug(
         Claimer, "_made_room", _no_room, Plan.of("ga|p", rooms=False), "blind", ""
+    ),
+    "an expired lease is overlooked": Bug(
+        Due,
+        "_claimable_at",
+        functools.partial(_never_due, names.LEASED),
+        Plan.of("g|g", ticks=1),
+        "blind",
+        "00000000000000001",
+    ),
+    "a delay that is over is overlooked": Bug(
+        Due,
+        "_claimable_at",
+        functools.partial(_never_due, names.DELAYED),
+        Plan.of("g|p", before="y", ticks=1),
+        "blind",
+        "0100002",
     ),
     "a release goes to a name that others use": Bug(
         Settler, "release", _one_name_for_all, Plan.of("gl|gl", before="pp"), "lost", "0000000001"

@@ -129,6 +129,71 @@ def judge(path, *, layout="native", attributes=None, **known):
     return Census(queue, layout).complaints(**known) + (uncarried(queue, attributes) if attributes else [])
 
 
+#: Moves without a flush, or before it: of the queue and the lease of its message.
+UNFLUSHED = {
+    "retry": lambda _, lease: lease.retry(600.0),
+    "release": lambda _, lease: lease.release(),
+    "reject": lambda _, lease: _unflushed(lease.reject, "why"),
+    "redrive": lambda queue, lease: (lease.reject("why"), os.sync(), _unflushed(queue.redrive)),
+    "change": lambda queue, lease: (lease.release(), os.sync(), _unflushed(_delay_one, queue)),
+}
+
+
+def _unflushed(call, *arguments):
+    """Stop a call before its flush, as if the power went there."""
+    saved = {name: getattr(fs, name) for name in ("fsync", "syncfs")}
+    try:
+        for name in saved:
+            setattr(fs, name, lambda _: None)
+        call(*arguments)
+    finally:
+        for name, real in saved.items():
+            setattr(fs, name, real)
+
+
+def _delay_one(queue):
+    next(iter(queue.peek())).change(delay=600.0)
+
+
+def flush_beside(kind, place, **settings):
+    """Move a message without a flush; another process flushes the directory that it went to; lose the power.
+
+    Return (images, violations): a flush of the new name without the departure of the old one leaves both.
+    """
+    image, body = place / f"{kind}.img", b"moved"
+    images.make(kind, image)
+    album = images.Album(image, place / "copies", 2 * len(UNFLUSHED))
+    with images.mounted(kind, image, place / "mount") as path:
+        for number, (verb, batch) in enumerate(
+            (verb, batch) for verb in UNFLUSHED for batch in (False, True)
+        ):
+            name = f"queue{number}"
+            with (
+                dirqueue.Queue(os.path.join(path, name), **settings) as queue,
+                dirqueue.Queue(os.path.join(path, name), **settings) as other,
+            ):
+                queue.put_many([body, b"beside"] if batch else [body])
+                lease = queue.get(timeout=0)
+                os.sync()
+                UNFLUSHED[verb](queue, lease)
+                other.put(b"top")
+                other.put(b"later", delay=600.0)
+                if verb == "reject":
+                    other.get(timeout=0).reject("why")
+            album.take(name=name, what=f"{verb}, {'of a batch' if batch else 'alone'}")
+
+    def judge(path, *, name, what):
+        census = Census(os.path.join(path, name))
+        there = census.waiting + census.dead
+        return [
+            f"{what}: {each!r} {there.count(each)} times" for each in set(there) if there.count(each) != 1
+        ]
+
+    wrong = album.look(kind, place / "again", judge)
+    image.unlink()
+    return len(album.taken), wrong
+
+
 def photograph_unsynced(kind, place, count, times=300, **settings):
     """Do the same with sync=False; return (images, losses, violations).
 

@@ -177,14 +177,14 @@ def take_over(queue, build=None):
 def clean(client):
     """Fence every process and bring all names to their ends, as two purges do that come very late."""
     client.space.stale = AT_ONCE
-    purge.clean(client.space)
-    purge.clean(client.space)
+    purge.clean(client.space, client.space._ground.directory)
+    purge.clean(client.space, client.space._ground.directory)
     return "purged"
 
 
 def fence(client):
     """Fence every process, and do nothing else."""
-    fd = client.space.directory.fd
+    fd = client.space._ground.directory.fd
     for process in purge._listed(purge.REGISTERS, fd):
         if not process.endswith(purge.GONE):
             purge._fence(f"{purge.REGISTERS}/{process}", fd)
@@ -270,7 +270,7 @@ class World:
 
     def __exit__(self, *_):
         for client in self.clients.values():
-            client.space.owner().reset()  # its finalizer has nothing to leave
+            client.space._ground.owner().reset()  # its finalizer has nothing to leave
         self._context.close()
 
     def _client(self, name):
@@ -280,9 +280,9 @@ class World:
         self._switch(name)
         client = self.clients[name] = Client(self, name, dict(self.scenario.settings))
         for queue in self.scenario.queues:
-            client.space.transacted(queue)
+            client.space._ground.transacted(queue)
             client.space.empty(queue)
-        client.space.owner().begin()
+        client.space._ground.owner().begin()
         client.space.now()
         return client
 
@@ -537,8 +537,8 @@ class World:
             space.stale = AT_ONCE
             for queue in self.scenario.queues:
                 space.queue(queue).layout.purge(None)
-            purge.clean(space)
-            purge.clean(space)
+            purge.clean(space, space._ground.directory)
+            purge.clean(space, space._ground.directory)
 
         events = {"~~kill": Event(lambda: scheduler.kill(name), kill_of(name))}
         scheduler.run({name: body}, events)

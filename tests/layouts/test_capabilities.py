@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dirqueue import Queue, Unsupported
 from dirqueue.layouts import NAMES, layout_class
+from dirqueue.message import Extras
 
 PAGE = Path(__file__).parents[2] / "docs" / "layouts.md"
 #: The first word of a row that stands for a capability of that name.
@@ -34,3 +36,12 @@ def test_capability_table_agrees_with_the_layouts(name):
     assert table()[name] == {word: "no" if word in lacks else "yes" for word in ROWS}
     assert set(lacks) <= set(ROWS)
     assert all(reason.strip() for reason in lacks.values())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if "attributes" in layout_class(name).lacks and name != "null"]
+)
+def test_layout_without_attributes_refuses_them_itself_too(name, tmp_path):
+    """For whoever asks it and not the queue."""
+    with Queue(tmp_path / "queue", layout=name) as queue, pytest.raises(Unsupported):
+        queue.layout.put_with(b"a", 0, None, Extras({}))

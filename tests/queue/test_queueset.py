@@ -173,7 +173,7 @@ def test_add_refuses_a_queue_that_is_in_by_another_path(tmp_path, order):
     (tmp_path / "link").symlink_to("q")
     together = QueueSet([tmp_path / "q"], order=order)
     for path in (tmp_path / "link", tmp_path / "link" / ".." / "q", tmp_path / "q"):
-        for queue in (path, str(path), Queue(path)):
+        for queue in (path, str(path), Queue(path), together.queues[0]):
             with pytest.raises(SettingsError, match="already"):
                 together.add(queue)
     with pytest.raises(SettingsError, match="already"):

@@ -20,12 +20,18 @@ def test_power_loss_loses_or_tears_no_acknowledged_message(kind, tmp_path, requi
     """Images are taken after every call that may change the disk, and mounted: all promised messages are complete."""
     require(kind)
     taken, wrong = powerloss.photograph(kind, tmp_path, COUNTS[kind])
-    if (
-        kind == "btrfs"
-    ):  # its cuts can show a message under both names of an unfinished move: docs/protocol.md
-        wrong = [each for each in wrong if " times: " not in each]
     assert wrong == []
     assert taken == COUNTS[kind]
+
+
+@pytest.mark.parametrize("links", [False, True], ids=["files", "links"])
+@pytest.mark.parametrize("kind", COUNTS)
+def test_flush_of_another_process_gives_no_message_two_names(kind, links, tmp_path, require):
+    """On btrfs a flush of one directory shows what came from another, and leaves out its departure."""
+    require(kind)
+    taken, wrong = powerloss.flush_beside(kind, tmp_path, links=links)
+    assert wrong == []
+    assert taken == 10
 
 
 @pytest.mark.parametrize("layout", ["vsqs", "dirq-simple", "dirq-normal"])

@@ -146,17 +146,26 @@ def test_note_goes_with_its_message(make):
     assert orphans(queue.path) == problems(queue.path) == []
 
 
-@pytest.mark.parametrize("verb", ["ack", "reject", "redrive"])
-def test_change_of_rooms_on_btrfs_flushes_the_filesystem(make, verb):
-    """There a flush of one directory leaves out what came from another: the message could be in two rooms."""
+@pytest.mark.parametrize("verb", ["put", "delayed put", "put_many", "ack", "reject", "redrive"])
+def test_flush_on_btrfs_is_one_of_the_filesystem(make, verb):
+    """There a flush of one directory leaves out what left another: a message could be in two rooms."""
     queue = make(sync=True)
     queue.put(b"x")
     queue.layout.directory.mount = mount.Mount("btrfs")
     lease = queue.get(timeout=0)
     if verb == "redrive":
         lease.reject("no")
-    act = {"ack": lease.ack, "reject": lambda: lease.reject("no"), "redrive": queue.redrive}[verb]
-    assert flushed(act)[1]
+    act = {
+        "put": lambda: queue.put(b"y"),
+        "delayed put": lambda: queue.put(b"y", delay=600),
+        "put_many": lambda: queue.put_many([b"y", b"z"]),
+        "ack": lease.ack,
+        "reject": lambda: lease.reject("no"),
+        "redrive": queue.redrive,
+    }[verb]
+    directories, whole = flushed(act)
+    assert whole
+    assert not [each for each in directories if os.path.isdir(each)]
 
 
 def test_delayed_put_stopped_for_longer_than_stale_is_written_again(make):
@@ -203,3 +212,50 @@ def test_room_or_bucket_that_goes_again_and_again_is_made_again(make, verb):
     assert times
     assert problems(queue.path) == []
     assert len(list(queue.peek("ready")) + list(queue.peek("dead")) + list(queue.peek("done"))) == 1
+
+
+PUTS = {
+    "put": lambda queue: queue.put(b"x", delay=600),
+    "put of a link": lambda queue: queue.put(b"x", delay=600),
+    "put_many": lambda queue: queue.put_many([b"x", b"y"], delay=600),
+    "put_path": lambda queue: queue.put_path(_file(queue), delay=600),
+    "change": lambda queue: next(iter(queue.peek())).change(delay=600),
+}
+
+
+def _file(queue):
+    path = os.path.join(os.path.dirname(queue.path), "file")
+    with open(path, "wb") as file:
+        file.write(b"x")
+    return path
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["fast", "durable"])
+@pytest.mark.parametrize("verb", PUTS)
+def test_bucket_that_goes_under_a_put_is_made_again(make, verb, sync):
+    """Others remove the empty bucket right before the call that puts into it, three times: the message arrives."""
+    queue = make(links=verb == "put of a link", sync=sync)
+    if verb == "change":
+        queue.put(b"x")
+    times = []
+
+    def sweep(place):
+        folder = os.path.join(queue.path, os.path.dirname(place))
+        if place.startswith("later/") and len(times) < 3 and os.path.isdir(folder):
+            os.rmdir(folder)
+            times.append(place)
+
+    def swept(name):
+        def call(src, dst, *more, **named):
+            sweep(dst)
+            return real[name](src, dst, *more, **named)
+
+        return call
+
+    calls = ("rename", "rename_noreplace", "symlink")
+    with replaced(fs, **{name: swept(name) for name in calls}) as real:
+        PUTS[verb](queue)
+    assert len(times) == 3
+    assert problems(queue.path) == []
+    wanted = [b"x", b"y"] if verb == "put_many" else [b"x"]
+    assert sorted(message.body for message in queue.peek("delayed")) == wanted

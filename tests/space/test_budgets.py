@@ -8,10 +8,18 @@ import pytest
 
 from dirqueue import Put, Queue, Space
 from dirqueue.disk import fs
-from dirqueue.layouts.native import cursor
+from dirqueue.layouts.native import cursor, extras, links
 
 FOR_EVER = 36_000.0
 QUEUES = ("a", "b", "c", "d")
+
+
+@pytest.fixture(autouse=True)
+def no_looks_by_the_clock(monkeypatch):
+    """Leave out the looks that are repeated with time, not with messages."""
+    for module, name in ((cursor, "FRESH_SECONDS"), (cursor, "GLANCE_SECONDS"), (extras, "TRUST_SECONDS")):
+        monkeypatch.setattr(module, name, FOR_EVER)
+    monkeypatch.setattr(links, "TRUSTED", int(FOR_EVER * 1_000_000))
 
 
 @pytest.fixture
@@ -28,7 +36,6 @@ def count(monkeypatch):
 
     for name in fs.CALLS:
         monkeypatch.setattr(fs, name, counted(name, getattr(fs, name)))
-    monkeypatch.setattr(cursor, "FRESH_SECONDS", FOR_EVER)
 
     def count(function):
         gc.collect()
@@ -50,7 +57,7 @@ def warm(request, tmp_path):
         for _ in range(300):
             space.put("a", b"work")
         for name in QUEUES:
-            space.transacted(name)
+            space._ground.transacted(name)
             space.put(name, b"warm", id=name)
             space.put(name, b"seen")
         space.now()
@@ -167,7 +174,7 @@ def test_durable_ack_and_put_takes_three_flushes(tmp_path, monkeypatch):
         for _ in range(4):
             space.put("a", b"work")
         space.get("a", timeout=0).ack(then=[Put("b", b"warm")])
-        if not space.directory.mount.ordered:
+        if not space._ground.directory.mount.ordered:
             pytest.skip("held where disks are not ordered")
         flushed = []
         real = fs.fsync

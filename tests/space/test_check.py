@@ -20,7 +20,7 @@ def half_done(tmp_path):
         for queue in "ab":
             space.put(queue, b"x")
             space.put(queue, b"y")
-            space.transacted(queue)
+            space._ground.transacted(queue)
         space.put("b", b"warm", id="warm")
         seen = list(space.queue("a").peek())
         gc.collect()

@@ -27,7 +27,7 @@ def prepared(root, attributes=None, **more):
     space = opened(root, **more)
     for queue, body in BEFORE:
         space.put(queue, body, attributes=attributes)
-    space.transacted("c")
+    space._ground.transacted("c")
     with space.transaction() as t:  # so that the registers are there
         t.put("c", b"warm")
         t.put("b", b"warm")
@@ -152,7 +152,7 @@ def die(root, story, at, **more):
         except Died:
             pass
         over = count[0] <= at
-    space.owner().reset()  # the process is dead: it leaves nothing in order
+    space._ground.owner().reset()  # the process is dead: it leaves nothing in order
     return over
 
 
@@ -189,7 +189,7 @@ def test_death_at_every_call_leaves_all_or_nothing(tmp_path, impatient, name, re
         if recovery == "purge":
             with opened(root, **more) as space:
                 for _ in range(3):
-                    purge.clean(space)
+                    purge.clean(space, space._ground.directory)
                     for queue in space.names():
                         space.queue(queue).layout.purge(None)
                 assert not list((root / ".space/txn").iterdir())
@@ -236,7 +236,7 @@ def test_death_leaves_no_message_without_its_attributes(tmp_path, impatient, sto
                     assert lease.message.attributes == ATTRIBUTES, (deaths, queue, lease.message.body)
                     lease.ack()
             time.sleep(0.002)
-            purge.clean(space)
+            purge.clean(space, space._ground.directory)
             for queue in space.names():
                 space.queue(queue).layout.purge(None)
         assert carried(root) == [], deaths
@@ -266,9 +266,9 @@ def test_death_of_a_helper_at_every_call_leaves_all_or_nothing(tmp_path, impatie
                     for queue in "abc":
                         layout = helper.queue(queue).layout
                         layout.directory.find()
-                        layout._cursor._refresh(helper.directory.clock.now())
-                    purge.clean(helper)
-                    purge.clean(helper)
+                        layout._cursor._refresh(helper._ground.directory.clock.now())
+                    purge.clean(helper, helper._ground.directory)
+                    purge.clean(helper, helper._ground.directory)
                 except Died:
                     pass
                 over = count[0] <= helped
@@ -289,7 +289,7 @@ def test_patience_leaves_a_living_owner_alone(tmp_path, space):
     space.put("a", b"one")
     space.put("a", b"two")
     space.put("c", b"old", id="warm")
-    space.transacted("a")
+    space._ground.transacted("a")
     leases = [space.get("a", timeout=0), space.get("a", timeout=0)]
     with dying(4), pytest.raises(Died), space.transaction() as t:
         t.ack(leases[0])

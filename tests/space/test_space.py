@@ -46,7 +46,7 @@ def bodies(space, *queues):
 
 def die_holding(space, *messages):
     """Die after the first of them is held."""
-    space.transacted("a")
+    space._ground.transacted("a")
     space.put("warm", b"", id="warm")
     gc.collect()  # spaces of other tests leave now, and do not die
     with dying(1), contextlib.suppress(Died), space.transaction() as t:
@@ -214,7 +214,7 @@ def test_transaction_ends_once(space):
     with pytest.raises(SettingsError, match=r"ended already \(committed\)"):
         t.put("a", b"y")
     empty = space.transaction()
-    assert empty.commit() == ([], [])
+    assert empty.commit()[:2] == ([], [])
     with pytest.raises(SettingsError), empty:
         pass
 
@@ -225,7 +225,7 @@ def test_commit_returns_ids(space):
     drawn = t.put("a", b"x")
     assert t.put("b", b"y", id="two") == "two"
     t.put("b", b"z", id="one", skip_existing=True)
-    assert t.commit() == ([drawn, "two", "one"], ["one"])
+    assert t.commit()[:2] == ([drawn, "two", "one"], ["one"])
     assert bodies(space, "a", "b") == {"a": [b"there", b"x"], "b": [b"y"]}
 
 
@@ -346,14 +346,16 @@ def test_own_id_is_freed_by_the_commit_that_takes_its_message(space):
     assert space.message("k").body == b"second"
 
 
-@pytest.mark.parametrize("id", ["a/b", "..", ".", "ü", "a" * 200, "1700000000000000000000001", " "])
+@pytest.mark.parametrize(
+    "id", ["a/b", "..", ".", "ü", "a" * 200, "ü" * 200, "1700000000000000000000001", " "]
+)
 def test_any_text_is_an_id(space, id):
     space.put("q", b"x", id=id)
     assert space.message(id).body == b"x"
     assert sorted(os.listdir(space.path)) == [".space", "q"]
 
 
-@pytest.mark.parametrize("id", ["", "a" * 201, 17, "\udc80", "ü" * 50])
+@pytest.mark.parametrize("id", ["", "a" * 201, 17, "\udc80", "ü" * 201])
 def test_invalid_ids_are_refused(space, id):
     with pytest.raises(InvalidId):
         space.put("q", b"x", id=id)
@@ -388,12 +390,15 @@ def test_lease_verbs_take_leases(space, verb):
 
 
 @pytest.mark.parametrize("verb", ["cancel", "change"])
-def test_message_verbs_take_messages_that_nobody_holds(space, verb):
+def test_message_verbs_take_live_messages(space, verb):
     more = {"delay": 1} if verb == "change" else {}
     with pytest.raises(SettingsError, match=f"{verb} takes a message"):
         getattr(space.transaction(), verb)("1700000000000000000000001", **more)
     lease = leased(space, "inbox")
-    with pytest.raises(SettingsError, match="is leased, and only a message that nobody holds"):
+    lease.reject("no")
+    with pytest.raises(
+        SettingsError, match="is dead, and only one that is ready or delayed or leased can be"
+    ):
         getattr(space.transaction(), verb)(space.message(lease.message.id), **more)
 
 
@@ -481,7 +486,7 @@ def test_probe_refuses_what_is_missing(space, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(fs, call, patched)
             with pytest.raises(Unsupported, match=words):
-                space.owner()
+                space._ground.owner()
 
 
 def test_invalid_names_of_queues_are_refused(space):
@@ -530,7 +535,7 @@ def test_error_before_the_commit_undoes_everything(space, call, code):
     space.now()
     needed = space.queue("needed").message(space.put("needed", b"n"))
     for name in ("inbox", "archive", "other", "needed"):
-        space.transacted(name)
+        space._ground.transacted(name)
     refusals = 0
     for nth in range(40):
         passed = [0]
@@ -703,9 +708,9 @@ def test_forked_child_has_registers_of_its_own(space):
 
     def child():
         leased(space, "a").ack(then=[Put("b", b"y")])
-        return space.owner()._process
+        return space._ground.owner()._process
 
-    assert in_child(child) != space.owner()._process
+    assert in_child(child) != space._ground.owner()._process
     assert bodies(space, "b") == {"b": [b"x", b"y"]}
 
 
@@ -785,7 +790,7 @@ def test_deep_queue_takes_transactions_into_slices(space, monkeypatch):
 
 def test_target_that_is_removed_meanwhile_is_made_again(space):
     lease = leased(space, "a")
-    space.transacted("b")
+    space._ground.transacted("b")
     with before(
         "open",
         lambda: os.rmdir(f"{space.path}/b/leased") or os.rmdir(f"{space.path}/b"),
@@ -882,7 +887,7 @@ def test_links_take_part(tmp_path):
     assert [message.body for message in space.queue("b").peek("delayed")] == [b"w"]
     assert [message.body for message in space.queue("c").peek()] == [b"1"]
     assert space.empty("a")
-    assert not os.listdir(os.path.join(space.path, ".space", "txn", space.owner()._process))
+    assert not os.listdir(os.path.join(space.path, ".space", "txn", space._ground.owner()._process))
 
 
 def test_foreign_link_under_a_conditional_name_is_left_alone(space):

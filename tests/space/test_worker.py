@@ -3,7 +3,8 @@
 import pytest
 from support.kit import LONG
 
-from dirqueue import Move, Put, Queue, Reject, Retry, SettingsError, Space, Worker
+from dirqueue import Conflict, Move, Put, Queue, Reject, Retry, SettingsError, Space, Worker
+from dirqueue.disk.identity import PROCESS
 
 
 @pytest.fixture(params=["threads", "processes"])
@@ -130,3 +131,13 @@ def test_lease_in_a_with_block_moves(space):
     with space.get("inbox", timeout=0):
         raise Move("elsewhere")
     assert waiting(space, "elsewhere") == [b"x"]
+
+
+def test_lease_of_a_parent_is_refused_in_a_transaction(space, monkeypatch):
+    """A forked child has the object, not the lease."""
+    space.put("inbox", b"x")
+    lease = space.get("inbox", timeout=0)
+    monkeypatch.setattr(PROCESS, "generation", PROCESS.generation + 1)
+    with pytest.raises(Conflict, match="by the parent process"):
+        lease.ack([Put("out", b"y")])
+    assert waiting(space, "out") == []

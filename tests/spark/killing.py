@@ -4,6 +4,7 @@ Run as a program it is the driver: QUEUE OUTPUT CHECKPOINT. The point is in $KIL
 made at $KILL_MARK; worker processes inherit both.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -16,19 +17,20 @@ from dirqueue.spark.source import DefaultSource
 
 
 def kill_everything():
-    """Kill all processes from this one up to the driver, the highest first, and leave a mark."""
+    """Kill all processes from this one up to the driver, the highest first; the mark names them."""
     mark = Path(os.environ["KILL_MARK"])
     if mark.exists():
         return
-    mark.touch()
     line, pid, top = [], os.getpid(), int(os.environ["KILL_DRIVER"])
     while pid > 1:
         line.append(pid)
         if pid == top:
             break
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    mark.write_text(" ".join(map(str, line)))
     for each in reversed(line):
-        os.kill(each, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ended when the one above it did
+            os.kill(each, signal.SIGKILL)
 
 
 def on_rename(matches, *, after=False, at=1):

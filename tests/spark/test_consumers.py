@@ -1,5 +1,6 @@
 """Who speaks for a stream's checkpoint: the source itself, as Spark's driver calls it, without a JVM."""
 
+import json
 import os
 import signal
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
+from pyspark.sql.types import MapType, StringType, StructType
 from support.kit import FORK, PATIENCE, drain, files
 from support.patience import until
 
@@ -260,3 +261,52 @@ def test_a_note_that_nobody_can_read_is_left_alone(queue):
         (base / pins.OWNER).write_bytes(text)
     assert source(queue).latestOffset(START, ALL)["messages"] == 3
     assert len(pins.consumers(directory)) == 4
+
+
+def test_a_dead_process_whose_number_is_another_s_gives_its_messages_back(queue):
+    """Numbers of processes are used again; the time at which it began tells them apart."""
+    lost = source(queue)
+    lost.latestOffset(START, ALL)
+    note = Path(queue.path, pins.PINS, lost._consumer.name, pins.OWNER)
+    about = json.loads(note.read_text())
+    assert (about["pid"], about["provisional"]) == (os.getpid(), True)
+    assert source(queue).latestOffset(START, ALL) == START  # it is this process, which lives
+    note.write_text(json.dumps(about | {"started": about["started"] - 1}))
+    assert source(queue).latestOffset(START, ALL)["messages"] == 3
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_message_whose_life_is_over_is_not_read(queue_dir, keep):
+    """Not by a stream, and it ends as if a consumer had met it; one in a directory does not take the others along."""
+    queue = Queue.create(queue_dir, keep_expired=keep, margin=0.0)
+    queue.put_many([b"1", b"2"])
+    short = queue.put(b"short", ttl=0.05)
+    queue.put(b"long", ttl=3600)
+    (batch,) = queue_dir.glob("*.batch")
+    (found,) = (path for path in queue_dir.rglob(short) if "attributes" not in path.parts)
+    found.rename(batch / short)
+    time.sleep(0.1)
+    reader = source(queue)
+    end = reader.latestOffset(START, ALL)
+    assert end["messages"] == 3
+    assert rows(reader, START, end) == [b"1", b"2", b"long"]
+    assert [(message.id, message.failure.error) for message in queue.peek("dead")] == [
+        (short, "expired")
+    ] * keep
+    assert queue.stats().ready == 0
+
+
+def test_attributes_and_the_end_of_life_are_columns(queue_dir):
+    """Where a schema asks for them; messages without any have an empty map."""
+    queue = Queue(queue_dir)
+    queue.put(b"1", attributes={"kind": "order", "for": "Ann"}, ttl=3600)
+    queue.put(b"2")
+    texts = MapType(StringType(), StringType())
+    schema = StructType().add("value", "binary").add("attributes", texts).add("expires_at", "timestamp")
+    reader = StreamReader({"path": queue.path, "numPartitions": "1"}, schema)
+    end = reader.latestOffset(START, ALL)
+    (batch,) = [each for part in reader.partitions(START, end) for each in reader.read(part)]
+    found = sorted(batch.to_pylist(), key=lambda row: row["value"])
+    assert [dict(row["attributes"]) for row in found] == [{"kind": "order", "for": "Ann"}, {}]
+    assert found[0]["expires_at"] is not None
+    assert found[1]["expires_at"] is None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.kit import drain
+from support.patience import until
 
 from dirqueue import Queue
 
@@ -31,6 +32,14 @@ POINTS = [
 SHORT = "recorded and not visible"
 
 
+def dead(pid):
+    """Return whether a process has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
 @pytest.mark.parametrize(
     "point", [pytest.param(point, marks=() if point == SHORT else pytest.mark.slow) for point in POINTS]
 )
@@ -50,6 +59,8 @@ def test_a_killed_driver_loses_and_doubles_nothing(spark, tmp_path, point):
         )  # fmt: skip
     assert mark.exists(), (tmp_path / "log").read_text()[-3000:]
     assert driver.returncode == -signal.SIGKILL
+    # Until the process that pins is dead, its messages are its own, and a restart may find less.
+    until(lambda: all(map(dead, mark.read_text().split())), "the death of the last process")
     frame = spark.readStream.format("dirqueue").option("maxMessagesPerTrigger", 20).load(source.path)
     writer = frame.select("value").writeStream.format("dirqueue").option("checkpointLocation", str(memory))
     query = writer.trigger(availableNow=True).start(out.path)

@@ -13,7 +13,7 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import MessageNotFound, SettingsError, access_error
 from dirqueue.layouts.base import Claim
-from dirqueue.layouts.native import inspect, names
+from dirqueue.layouts.native import inspect, names, sidefile
 from dirqueue.layouts.native.cursor import Cursor
 from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.inspect import moved_on
@@ -64,6 +64,8 @@ class Amender:
             raise access_error(self._directory.path, "cancel a message of", error) from error
         fs.discard(note_of(entry.place, entry.id), self._directory.fd)
         self._side.sync_both(entry.place, entry.place)
+        if not self._settings.keep_done:
+            sidefile.forget(self._directory, entry.id, entry.card)
 
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
         """Give an unclaimed message another priority or delay, by one rename."""
@@ -80,7 +82,9 @@ class Amender:
         id = entry.id if priority is None else names.with_priority(entry.id, priority)
         now = self._directory.clock.now()
         until = entry.until if delay is None else now + micros(delay) if delay else 0
-        if until or entry.attempts:
+        if entry.card is not None:
+            place = names.free(id, until or now, entry.attempts, names.raised(entry.place), now)
+        elif until or entry.attempts:
             place = names.later(id, until or now, entry.attempts)
         else:  # a slice or batch holds one priority; the queue itself holds any
             place = names.folder_of(entry.place) + id if id == entry.id == _base(entry.place) else id
@@ -116,7 +120,10 @@ class Amender:
         """Make a dead message ready again, its attempts forgotten; False if somebody was faster."""
         try:
             self._extras.revive(entry.id)
-            self._directory.mount.rename(entry.place, entry.id, self._directory.fd)
+            place = entry.id
+            if entry.card is not None:
+                place = names.waiting(entry.id, self._directory.clock.now(), 0, entry.card.raised().text)
+            self._directory.mount.rename(entry.place, place, self._directory.fd)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -136,6 +143,7 @@ class Amender:
         fs.discard(note_of(entry.place, entry.id), self._directory.fd)
         if self._extras.look(entry.id):
             self._extras.discard(entry.id)
+        sidefile.forget(self._directory, entry.id, entry.card)
         return True
 
 

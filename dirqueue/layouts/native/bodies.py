@@ -12,7 +12,7 @@ import errno
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Descriptor, Directory
 from dirqueue.layouts.native import links
-from dirqueue.layouts.native.inspect import unreachable
+from dirqueue.layouts.native.inspect import load, unreachable
 
 #: The first read of a file asks for at least so much.
 LEAST = 1024
@@ -31,6 +31,8 @@ class Bodies:
 
     def load(self, place: str) -> bytes:
         """Return a whole body; MessageNotFound if it is not there any more."""
+        if "~" in place:
+            return load(self._directory, place)
         folder, _, name = place.rpartition("/")
         try:
             if folder != self._folder:

@@ -19,7 +19,7 @@ from dirqueue.disk.fs import CHUNK, READ
 from dirqueue.disk.identity import ID_DIGITS, PROCESS
 from dirqueue.errors import LeaseLost, access_error
 from dirqueue.layouts.base import Claim
-from dirqueue.layouts.native import links, names
+from dirqueue.layouts.native import holders, links, names, sidefile
 from dirqueue.layouts.native.cursor import Cursor
 from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.names import ERROR, LEASED, LEASED_PREFIX, LEASED_ROOM, Name, parse
@@ -27,6 +27,7 @@ from dirqueue.layouts.native.resolve import NEVER
 from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.settle import Settler
 from dirqueue.layouts.native.side import Side
+from dirqueue.message import Card
 from dirqueue.settings import Settings
 
 #: How many snapshots one claim may use up before it returns that there is nothing.
@@ -66,8 +67,13 @@ class Claimer:
         # Bound once: these are looked at for every message.
         self._lease, self._spans = float(settings.lease), _spans(settings.lease)
 
-    def claim(self, seconds: float) -> Claim | None:
-        """Take the next message for so many seconds; None if there is none."""
+    def claim(self, seconds: float, holder: str = "") -> Claim | None:
+        """Take the next message for so many seconds; None if there is none.
+
+        Args:
+            seconds: How long to hold it.
+            holder: Who holds it, as tokens have it (holders.py): then the message gets a card, if it has none.
+        """
         directory, cursor, extras = self.directory, self._cursor, self._extras
         if directory.fd < 0 and not directory.find():
             return None
@@ -77,6 +83,8 @@ class Claimer:
         now = here // 1000 + clock.offset if clock.since <= here < clock.till else clock.now()
         length, half_ns = self._spans if seconds == self._lease else _spans(seconds)
         last_look = None
+        # COST: names.leased() written out, as the token is.
+        stem, first = (holders.stem(holder), Card(1).text) if holder else (PROCESS.stem, "")
         while True:
             # RACE: one tuple and one pop, so that threads need no lock for what most claims find.
             prefix, run, linked = cursor.row
@@ -94,13 +102,13 @@ class Claimer:
                 data = self._linked(prefix + name)
                 if data is None:
                     continue
-            id, attempts, until, folder = name, 1, now + length, prefix
+            id, attempts, until, folder, card = name, 1, now + length, prefix, first
             if len(name) != ID_DIGITS:
-                folder, seen = self._spent(prefix + name, now)
+                folder, seen, card = self._spent(prefix + name, now, first)
                 if seen is None:
                     continue
                 id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
-            place = f"leased/{id}.{until}.{attempts}.{PROCESS.stem}{next(PROCESS.count)}"
+            place = f"leased/{id}.{until}.{attempts}.{stem}{next(PROCESS.count)}{card}"
             try:
                 fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
@@ -120,8 +128,10 @@ class Claimer:
         The target of a link never changes and a name is never used again, so what is read now is what is claimed.
         """
         try:
-            return links.read(path, self.directory.fd)
+            replaced = sidefile.body_of(self.directory, path)
+            return links.read(path, self.directory.fd) if replaced is None else replaced
         except OSError as error:
+            self._cursor.tried(path)
             if error.errno == errno.ELOOP:
                 self._cursor.leave_out(path)
             elif error.errno in (errno.ENOENT, errno.ESTALE):
@@ -136,6 +146,9 @@ class Claimer:
         """Read the body of a claimed file, up to a limit: a longer one is read when it is asked for."""
         fd = self.directory.fd
         try:
+            if "~" in held.place and (body := sidefile.body_of(self.directory, held.place)) is not None:
+                held.data = body
+                return True
             try:
                 file = fs.open(held.place, READ, dir_fd=fd)
             except OSError as error:
@@ -200,19 +213,22 @@ class Claimer:
         self._lost_at = time.monotonic() + LOST_SECONDS
         return pins.release_stale(self.directory, self._settings)
 
-    def _spent(self, path: str, now: int) -> tuple[str, Name | None]:
-        """Return the directory of a message that was delivered or delayed before, and its name, this delivery counted.
+    def _spent(self, path: str, now: int, first: str) -> tuple[str, Name | None, str]:
+        """Return what a name says that is not simply ready: its directory, itself with this delivery counted, its card.
 
-        None if it was the last one.
+        No name if it was the last delivery. A message without a card gets one if `first` says what a first card is.
         """
+        self._cursor.tried(path)
         folder = names.folder_of(path)
         seen = parse(path[len(folder) :])
         if seen is None:
-            return folder, None
+            return folder, None, ""
         if 0 < self._settings.max_attempts <= seen.attempts:
             self.bury_unclaimed(folder, seen, now)
-            return folder, None
-        return folder, seen._replace(attempts=min(seen.attempts + 1, names.MAX_ATTEMPTS))
+            return folder, None, ""
+        counted = min(seen.attempts + 1, names.MAX_ATTEMPTS)
+        card = seen.card.raised() if seen.card is not None else Card(counted) if first else None
+        return folder, seen._replace(attempts=counted), "" if card is None else card.text
 
     def _refreshed(self, held: Claim, seconds: float) -> bool:
         """RACE: we were stopped between the look at the clock and here, and half of the lease or more is over."""
@@ -282,8 +298,13 @@ class Claimer:
             self._settler.release(held)  # our trouble, not the message's
             raise access_error(self.directory.path, "read from", error) from error
         reason = f"cannot be read: {os.strerror(error.errno or 0)}"
+        if error.errno == errno.EBADMSG:
+            reason = f"cannot be read: {error.strerror}"
         try:
-            if 0 < self._settings.max_attempts <= held.attempts or error.errno == errno.ELOOP:
+            if 0 < self._settings.max_attempts <= held.attempts or error.errno in (
+                errno.ELOOP,
+                errno.EBADMSG,
+            ):
                 self._settler.bury(held, reason)
                 self._buried.append(held.id)
             else:

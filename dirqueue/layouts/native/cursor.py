@@ -119,12 +119,9 @@ class Cursor:
         self._inserted = 0
         #: Directories of other users that we may not use, and until when they are left alone (monotonic).
         self._closed: dict[str, float] = {}
-        #: Whether the queue holds messages that consumers of lots have pinned, by the last listing.
-        self.has_pins = False
-        #: Whether something was listed since it was last looked for what messages carry.
-        self._listed = True
-        #: Whether the queue was paused by the last look.
-        self.paused = False
+        #: Whether the queue holds messages that consumers of lots have pinned, and was paused, by the last look.
+        self.has_pins = self.paused = False
+        self._listed = True  # something, since attributes/ was last looked for
         self._segments: list[Segment] = []
         #: The directory of which we jumped over some names: it is listed again before others have their turn.
         self._skipped: str | None = None
@@ -182,8 +179,8 @@ class Cursor:
         name, self.arrived = self.arrived.removesuffix(".new"), ""
         if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
             return False
-        self._listed = True
-        self._offer(("", [name], NO_LINKS))
+        self._extras.find()
+        self.row = ("", [name], NO_LINKS)
         self.snapshot.expires = max(self.snapshot.expires, time.monotonic() + ARRIVED_SECONDS)
         return True
 
@@ -263,6 +260,10 @@ class Cursor:
             if self.row[0] == prefix:
                 self.row = _nothing()
 
+    def tried(self, path: str) -> None:
+        """Somebody tries to claim this name."""
+        self._due.tried(path)
+
     def leave_out(self, path: str) -> None:
         """Do not offer a link that is not ours again."""
         if len(self._foreign) >= FOREIGN:
@@ -292,8 +293,7 @@ class Cursor:
         """Make these the names to try. RACE: a listing may show a message and not attributes/, though that is older."""
         if self._listed and not self._extras.there:
             self._extras.find()  # a call for each listing that found something, none for a message
-        self._listed = False
-        self.row = row
+        self._listed, self.row = False, row
 
     def _enter(self, prefix: str, now: int) -> tuple[list[str], AbstractSet[str]]:
         """List a slice, batch or part; parts found in it take its place in the row."""

@@ -36,10 +36,14 @@ from dirqueue.layouts.native.resolve import NEVER, Resolver
 ABSENT = 0
 #: The granularity of directory times: a change within it may not show.
 TICK_NS = 20_000_000
-#: A room that changes all the time is listed again after so many times what the last listing took.
+#: A room that changes all the time is listed again after so many times what the last listing took; a large bucket
+#: sooner, while there is no other work: a delay that somebody puts into it may be short.
 REST_TIMES = 50
-#: Ends that are remembered of one room, the soonest; the others are found by its next listing.
+REST_TIMES_IDLE = 10
+#: Ends that are remembered of one room, the soonest; the others are found by its next listing. At least one part in
+#: so many, so that what expires at once is listed so often at most.
 KEPT = 4096
+KEPT_PART = 16
 #: A room with no more names than this is listed whenever it has changed: that takes 0.1 ms.
 FEW = 256
 
@@ -92,17 +96,19 @@ class Room:
         "beyond",
         "containers",
         "count",
-        "gave",
         "links",
         "mtime",
-        "rest_until",
+        "rested",
+        "took",
+        "untried",
         "upcoming",
     )
 
     def __init__(self) -> None:
         #: The time of the directory when it was listed; -1: list it again.
         self.mtime = -1
-        self.rest_until = 0.0
+        #: When the last listing ended (monotonic), and how long it took.
+        self.rested, self.took = 0.0, 0.0
         #: (when, name) of what can be claimed from then on, the soonest last.
         self.upcoming: list[tuple[int, str]] = []
         #: Which of them are symbolic links.
@@ -113,8 +119,8 @@ class Room:
         self.again = NEVER
         #: How many names the last listing showed.
         self.count = 0
-        #: Whether something was handed over since it was listed, which may have been dropped.
-        self.gave = False
+        #: What was handed over since it was listed, and nobody has tried to claim: it may have been dropped.
+        self.untried: set[str] = set()
         #: Directories of messages in it: batches that were put with a delay.
         self.containers: list[str] = []
         #: Whether there was nothing in it.
@@ -124,12 +130,17 @@ class Room:
         """Return when the next of it can be claimed."""
         return min(self.upcoming[-1][0] if self.upcoming else NEVER, self.beyond, self.again)
 
-    def take(self, now: int) -> Iterator[str]:
-        """Yield what can be claimed now, once."""
+    def take(self, now: int) -> list[str]:
+        """Return what can be claimed now: what is due, and what was handed over before and was not tried."""
         while self.upcoming and self.upcoming[-1][0] <= now:
-            # What is handed over and not claimed is found again by the next listing.
-            self.mtime, self.gave = -1, True
-            yield self.upcoming.pop()[1]
+            # What is tried and not claimed is found again by the next listing.
+            self.mtime = -1
+            self.untried.add(self.upcoming.pop()[1])
+        return list(self.untried)
+
+    def left(self, times: int) -> float:
+        """Return for how many seconds it rests, if it rests for so many times what its last listing took."""
+        return self.rested + times * self.took - time.monotonic()
 
 
 class Due:
@@ -201,9 +212,17 @@ class Due:
                 return []
             self._closed.pop(prefix, None)
         self._list(room, prefix, now, hurry=hurry, patient=patient)
-        taken = list(room.take(now))
+        taken = room.take(now)
         links.update(prefix + name for name in taken if name in room.links)
         return [prefix + name for name in taken]
+
+    def tried(self, path: str) -> None:
+        """Somebody tries to claim this name: do not hand it over again, unless another listing shows it."""
+        folder, _, name = path.rpartition("/")
+        bucket = folder.removeprefix(f"{LATER}/")
+        room = self._leased if folder == LEASED_ROOM else bucket.isdigit() and self._begun.get(int(bucket))
+        if room:
+            room.untried.discard(name)
 
     def close(self, prefix: str, seconds: float) -> None:
         """Leave a directory that we may not use to others for a while."""
@@ -249,22 +268,24 @@ class Due:
     def _list(self, room: Room, prefix: str, now: int, *, hurry: bool, patient: bool) -> None:
         """List a room if it has changed, or if there may be more than is remembered.
 
+        A large one rests after that: every claim changes it, and what is due in it is known. So a lease or a delay that
+        is shorter than this rest, and came after the listing, may be found late by it.
+
         Args:
-            patient: Without hurry, too, a large one rests, unless it is known that there is more: every claim changes
-                leased/. So a lease that is shorter than this rest may be found late by it.
+            patient: It rests for as long when there is no other work: every claim anywhere changes leased/.
         """
-        began = time.monotonic()
-        left = room.rest_until - began
-        if hurry and left > 0:
+        if hurry and room.left(REST_TIMES) > 0:
             return
         room.again = NEVER
         mtime = self._times.of(prefix)
         more = now >= room.beyond
         if mtime == room.mtime and mtime >= 0 and not more:
             return
-        if patient and left > 0 and room.count > FEW and not more and not room.gave:
+        left = room.left(REST_TIMES if patient else REST_TIMES_IDLE)
+        if left > 0 and room.count > FEW and not more:
             room.again = now + micros(left)
             return
+        began = time.monotonic()
         settled, room.mtime = self._times.settled(mtime), -1
         try:
             found = self._read(prefix)
@@ -276,8 +297,8 @@ class Due:
             found = Found([], set(), [], bare=False)
         if not self._keep(room, found, prefix, now):
             room.mtime = -1
-        ended = time.monotonic()
-        room.rest_until = ended + REST_TIMES * (ended - began)
+        room.rested = time.monotonic()
+        room.took = room.rested - began
 
     def _read(self, prefix: str) -> Found:
         files: list[str] = []
@@ -299,8 +320,9 @@ class Due:
     def _keep(self, room: Room, found: Found, prefix: str, now: int) -> bool:
         """Remember the soonest ends, and notice what crashes left; return whether all that is due is decided."""
         # COST: only the soonest are parsed: 50 ms instead of 330 for 200,000 leases.
-        ends = heapq.nsmallest(KEPT + 1, _ends(found.names))
-        room.beyond = int(ends.pop()[0]) + self._margin if len(ends) > KEPT else NEVER
+        kept = max(KEPT, len(found.names) // KEPT_PART)
+        ends = heapq.nsmallest(kept + 1, _ends(found.names))
+        room.beyond = int(ends.pop()[0]) + self._margin if len(ends) > kept else NEVER
         upcoming: list[tuple[int, str]] = []
         leftovers: list[Name] = []
         conditional: list[Condition] = []
@@ -317,7 +339,7 @@ class Due:
             shown, again = self._resolve(room, found, conditional, prefix, now)
             upcoming += [(now, text) for text in shown]
         upcoming.sort(reverse=True)
-        room.upcoming, room.gave = upcoming, False
+        room.upcoming, room.untried = upcoming, set()
         room.links = found.links and {text for _, text in upcoming if text in found.links}
         room.containers = [each.text for each in found.directories]
         if leftovers:

@@ -16,9 +16,9 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS
-from dirqueue.errors import MessageNotFound, QueueNotFound, access_error
+from dirqueue.errors import MessageNotFound, QueueAccess, QueueNotFound, access_error
 from dirqueue.layouts.base import Claim, bad_handle, lost
-from dirqueue.layouts.native import conditions, links, names
+from dirqueue.layouts.native import conditions, links, names, sidefile
 from dirqueue.layouts.native.conditions import IF, OPEN, UNKNOWN, Condition
 from dirqueue.layouts.native.names import (
     ACKED,
@@ -40,7 +40,7 @@ from dirqueue.layouts.native.names import (
 from dirqueue.layouts.native.register import register_beside
 from dirqueue.layouts.native.resolve import PATIENCE
 from dirqueue.layouts.native.side import note_of, read_note
-from dirqueue.message import Entry, Failure, instant
+from dirqueue.message import Details, Entry, Failure, instant
 from dirqueue.states import FOREIGN, LISTED, LIVE, UNCLAIMED, VISIBLE
 
 _MESSAGES = frozenset(LIVE)
@@ -183,6 +183,7 @@ def entry_of(name: Name, prefix: str, now: int) -> Entry:
         name.attempts,
         name.token,
         names.priority_of(name.id),
+        name.card,
     )
 
 
@@ -231,7 +232,8 @@ def load(directory: Directory, place: str) -> bytes:
     """Return a whole body."""
     try:
         directory.need()
-        return links.load(place, directory.fd, 0)
+        body = sidefile.body_of(directory, place)
+        return links.load(place, directory.fd, 0) if body is None else body
     except OSError as error:
         raise unreachable(directory, place, error) from error
 
@@ -240,6 +242,9 @@ def stream(directory: Directory, place: str) -> BinaryIO:
     """Open a body for reading."""
     try:
         directory.need()
+        body = sidefile.body_of(directory, place)
+        if body is not None:
+            return io.BytesIO(body)
         try:
             return io.BufferedReader(io.FileIO(fs.open(place, fs.READ, dir_fd=directory.fd), "rb"))
         except OSError as error:
@@ -254,7 +259,8 @@ def size(directory: Directory, place: str) -> int:
     """Return the length of a body."""
     try:
         directory.need()
-        return links.size_of(place, directory.fd)
+        body = sidefile.body_of(directory, place)
+        return links.size_of(place, directory.fd) if body is None else len(body)
     except OSError as error:
         raise unreachable(directory, place, error) from error
 
@@ -264,12 +270,34 @@ def unreachable(directory: Directory, place: str, error: OSError) -> Exception:
     id = place.rpartition("/")[2].partition(".")[0]
     if isinstance(error, QueueNotFound) or error.errno in (errno.ENOENT, errno.ESTALE):
         return moved_on(id)
+    if error.errno == errno.EBADMSG:
+        return QueueAccess(
+            f"cannot read message {id} of {directory.path!r}: {error.strerror}",
+            path=directory.path,
+            errno=error.errno,
+            strerror=error.strerror or "",
+        )
     return access_error(directory.path, f"read message {id} of", error)
 
 
+def details(directory: Directory, entry: Entry) -> Details | None:
+    """Return what the side file of a message says; None if it has none."""
+    if entry.card is None or not entry.card.side:
+        return None
+    try:
+        directory.need()
+        return sidefile.read(directory, entry.place)
+    except OSError as error:
+        raise unreachable(directory, entry.place, error) from error
+
+
 def failure(directory: Directory, entry: Entry) -> Failure | None:
-    """Return the reason kept beside a message."""
-    return read_note(directory, note_of(entry.place, entry.id))
+    """Return the reason kept beside a message, or in its side file: the later one."""
+    note = read_note(directory, note_of(entry.place, entry.id))
+    said = details(directory, entry)
+    if said is None or said.error is None or (note is not None and note.at >= instant(said.at)):
+        return note
+    return Failure(said.error, instant(said.at), None, None)
 
 
 def leased_at(directory: Directory, entry: Entry) -> datetime | None:

@@ -22,8 +22,9 @@ from datetime import datetime
 from typing import BinaryIO, ClassVar
 
 from dirqueue.disk.directory import Directory
+from dirqueue.errors import SettingsError, access_error
 from dirqueue.layouts.base import Claim, Committer, Producer, Purged, none_buried
-from dirqueue.layouts.native import inspect, names, pausing
+from dirqueue.layouts.native import holders, inspect, names, pausing
 from dirqueue.layouts.native.amend import Amender
 from dirqueue.layouts.native.claim import Claimer
 from dirqueue.layouts.native.count import Counter
@@ -34,7 +35,7 @@ from dirqueue.layouts.native.publish import Publisher
 from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.settle import Settler
 from dirqueue.layouts.native.side import Side
-from dirqueue.message import Entry, Extras, Failure
+from dirqueue.message import Details, Entry, Extras, Failure
 from dirqueue.settings import Settings
 from dirqueue.states import UNCLAIMED
 
@@ -145,6 +146,26 @@ class Native:
         """Take the next message for so many seconds; None if there is none."""
         return self._claimer.claim(seconds)
 
+    def claim_for(self, holder: str, seconds: float) -> Claim | None:
+        """Take the next message for a holder, and give it a card; None if there is none."""
+        if not self.directory.find():
+            return None
+        return self._claimer.claim(seconds, self._written(holder))
+
+    def _written(self, holder: str) -> str:
+        """Return how a holder is written; a long one is kept in the space."""
+        written = holders.who(holder)
+        if not written.startswith(holders.LONG):
+            return written
+        if self.space is None:
+            raise SettingsError(
+                f"a holder of more than {holders.LONGEST} characters needs a Space to be kept in, not {holder!r:.60}"
+            )
+        try:
+            return holders.keep(holder, "..", self.directory.fd)
+        except OSError as error:
+            raise access_error(self.directory.path, "keep the name of a holder beside", error) from error
+
     def bury_unclaimed(self, prefix: str, seen: Name, now: int) -> None:
         """Move a message that used up its attempts and was never settled (its consumers died) to dead/."""
         self._claimer.bury_unclaimed(prefix, seen, now)
@@ -191,6 +212,7 @@ class Native:
             held.attempts,
             held.token,
             names.priority_of(id),
+            names.card_at(held.place),
         )
 
     def hold(self, handle: str) -> Claim:
@@ -236,6 +258,14 @@ class Native:
     def extras(self, entry: Entry) -> Extras | None:
         """Return what a message carries."""
         return self._extras.look(entry.id)
+
+    def details(self, entry: Entry) -> Details | None:
+        """Return what the side file of a message says."""
+        return inspect.details(self.directory, entry)
+
+    def holder(self, entry: Entry) -> str:
+        """Return who its token is of."""
+        return holders.text_of(entry, "..", self.directory.fd)
 
     # --- changes of what nobody holds ----------------------------------------------------------------------
 

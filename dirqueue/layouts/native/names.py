@@ -6,6 +6,9 @@
     ID.UNTIL             leased, VSQS peer     ID.batch/ ID.slice/ ID.part/   directories of messages
     ID.UNTIL.N.TOKEN.ack acknowledged, about to vanish (network filesystems only)
 
+    ID.UNTIL.N~V~S[~KEY]         a task that nobody holds: its card says its version, side file and own id
+    ID.UNTIL.N.TOKEN~V~S[~KEY]   a task that is leased;  with N = 0 put by the holder TOKEN, claimable from UNTIL on
+
     the top              what can be claimed now, and what is being written
     leased/              held
     later/BUCKET/        delayed or backing off; BUCKET is the start of the minute of UNTIL
@@ -20,7 +23,8 @@ tools/check; recognition (description.py); the golden directories in tests/peers
 older programs must not touch the queue any more.
 
 Layer: pure values, no I/O.
-Invariant: what `parse` accepts, `Name.text` rebuilds letter for letter; nothing else ever becomes a path.
+Invariant: what `parse` accepts, `Name.text` rebuilds letter for letter; nothing else ever becomes a path. Every rename
+of a name with a card raises V, so that no version of a task comes twice. The longest name, conditional, has 255 bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from typing import NamedTuple
 from dirqueue.disk import ballast
 from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS
 from dirqueue.errors import InvalidId
+from dirqueue.message import Card
 from dirqueue.settings import FILE
 
 #: VSQS peers write bare times: microseconds (16 digits) or, to the letter of its document, milliseconds (13).
@@ -43,9 +48,12 @@ MAX_ATTEMPTS = 999_999
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 
 _ID = r"[1-9][0-9]{12}|[1-9][0-9]{15}|[1-9][0-9]{24,33}"
+_CARD = r"~(?:0|[1-9][0-9]{0,8})~(?:0|[1-9][0-9]{0,8})(?:~(?:[A-Za-z0-9_-]{1,36}|=[a-z2-7]{32}))?"
+_CARD_AT_END = re.compile(rf"({_CARD})(?:\.ack|\.(?:if|un|mv)\.[0-9]+-[0-9]+)?$")
 _NAME = re.compile(
     rf"({_ID})"
-    r"(?:\.([1-9][0-9]{12}|[1-9][0-9]{15})(?:\.(0|[1-9][0-9]{0,5})(?:\.([A-Za-z0-9_-]{1,100})(\.ack)?)?)?"
+    r"(?:\.([1-9][0-9]{12}|[1-9][0-9]{15})(?:\.(0|[1-9][0-9]{0,5})(?:\.([A-Za-z0-9_-]{1,100}))?"
+    rf"({_CARD})?(\.ack)?)?"
     r"|\.(new|error|error\.new|batch|batch\.new|slice|part))?"
 )
 
@@ -94,6 +102,7 @@ class Name(NamedTuple):
     until: int = 0
     attempts: int = 0
     token: str = ""
+    card: Card | None = None
 
 
 def parse(text: str) -> Name | None:
@@ -101,7 +110,7 @@ def parse(text: str) -> Name | None:
     match = _NAME.fullmatch(text)
     if match is None or not text.isascii():
         return None
-    id, until, attempts, token, ack, suffix = match.groups()
+    id, until, attempts, token, card, ack, suffix = match.groups()
     if suffix:
         return Name(text, suffix, id)
     if until is None:
@@ -110,8 +119,40 @@ def parse(text: str) -> Name | None:
     if attempts is None:
         # COMPAT: a literal VSQS peer holds this one; it counts nothing, but it did deliver once.
         return Name(text, LEASED, id, when, 1)
-    kind = DELAYED if token is None else ACKED if ack else LEASED
-    return Name(text, kind, id, when, int(attempts), token or "")
+    if card is not None:
+        return _with_card(match, when)
+    if token is None:
+        return Name(text, DELAYED, id, when, int(attempts)) if ack is None else None
+    return Name(text, ACKED if ack else LEASED, id, when, int(attempts), token)
+
+
+def _with_card(match: re.Match[str], until: int) -> Name | None:
+    """Return what the name of a task says."""
+    id, _, attempts, token, card, ack, _ = match.groups()
+    if ack and not token:
+        return None
+    kind = ACKED if ack else LEASED if token and attempts != "0" else DELAYED
+    return Name(match[0], kind, id, until, int(attempts), token or "", parse_card(card))
+
+
+def parse_card(text: str) -> Card:
+    """Return what a card says; it has the right form."""
+    _, version, side, *key = text.split("~")
+    return Card(int(version), int(side), *key)
+
+
+def card_at(place: str) -> Card | None:
+    """Return the card of the name at a place, which may be a conditional one; None if it has none."""
+    if "~" not in place:
+        return None
+    found = _CARD_AT_END.search(place)
+    return parse_card(found[1]) if found else None
+
+
+def raised(place: str) -> str:
+    """Return the card for the next name of the message at a place, as it is written; nothing if it has none."""
+    card = card_at(place)
+    return card.raised().text if card is not None else ""
 
 
 def is_plain(text: str) -> bool:
@@ -137,14 +178,45 @@ def parse_directory(text: str) -> Name | None:
     return name if name is not None and (name.kind in CONTAINERS or name.kind == STAGING) else None
 
 
-def later(id: str, until: int, attempts: int) -> str:
+def waiting(id: str, until: int, attempts: int, card: str = "", token: str = "") -> str:
+    """Return the name of a message that nobody holds; a task that can be claimed now lies at the top by it.
+
+    Args:
+        id: Its id.
+        until: When it can be claimed.
+        attempts: How often it was delivered.
+        card: Its card, as it is written.
+        token: Whoever put it, if it was never claimed and a holder did.
+    """
+    return f"{id}.{until}.{attempts}.{token}{card}" if token else f"{id}.{until}.{attempts}{card}"
+
+
+def unclaimed(text: str) -> str:
+    """Return the name of a message in a pinned lot: nobody else holds it, its deliveries are kept."""
+    name = parse(text)
+    if name is None or (name.kind != LEASED and name.card is None):
+        return text
+    return waiting(name.id, name.until, name.attempts, raised(text))
+
+
+def leased(id: str, until: int, attempts: int, token: str, card: str = "") -> str:
+    """Return where a message is held."""
+    return f"{LEASED_PREFIX}{id}.{until}.{attempts}.{token}{card}"
+
+
+def later(id: str, until: int, attempts: int, card: str = "", token: str = "") -> str:
     """Return where a message waits for its time."""
-    return f"{LATER}/{until - until % MINUTE}/{id}.{until}.{attempts}"
+    return f"{LATER}/{until - until % MINUTE}/{waiting(id, until, attempts, card, token)}"
 
 
-def ended(room: str, id: str, at: int, attempts: int) -> str:
+def free(id: str, until: int, attempts: int, card: str, now: int) -> str:
+    """Return where a task is that nobody holds: at the top if it can be claimed now."""
+    return later(id, until, attempts, card) if until > now else waiting(id, until, attempts, card)
+
+
+def ended(room: str, id: str, at: int, attempts: int, card: str = "") -> str:
     """Return where a message that ended is kept."""
-    return f"{room}/{at - at % HOUR}/{id}.{at}.{attempts}"
+    return f"{room}/{at - at % HOUR}/{id}.{at}.{attempts}{card}"
 
 
 def folder_of(place: str) -> str:

@@ -27,7 +27,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import names, sidefile
 from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.names import BATCH, DELAYED, DONE, LEASED, MALFORMED, PART, READY, SPARK, Name
 from dirqueue.layouts.native.publish import SLICE_SIZE
@@ -198,7 +198,7 @@ class Pins:
             return 0
         part = f"{new}/{chunk[0][1].partition('.')[0]}.{PART}"
         fs.make_inner(part, self.directory.fd)
-        moves = [(prefix + name, f"{part}/{_unclaimed(name)}") for prefix, name in chunk]
+        moves = [(prefix + name, f"{part}/{names.unclaimed(name)}") for prefix, name in chunk]
         if not self.directory.mount.calls_are_slow:
             return sum(self._move(src, dst) for src, dst in moves)
         from concurrent.futures import ThreadPoolExecutor
@@ -263,6 +263,7 @@ class Pins:
         """Remove an acknowledged lot, or move its messages to done/; return their number."""
         path = f"{self.base}/{name}"
         if not keep:
+            self._forget_sides(path)
             return fs.remove_tree(path, self.directory.fd)
         directory, count = self.directory, 0
         rooms, kept = Rooms(directory, sync=self.settings.sync), set()
@@ -271,16 +272,23 @@ class Pins:
             for part, each in _contents(directory, path):
                 place = f"{path}/{part}/{each.text}"
                 set_time(directory, place, leased)
-                done = names.ended(DONE, each.id, directory.clock.now(), each.attempts + 1)
+                card, now = names.raised(each.text), directory.clock.now()
+                done = names.ended(DONE, each.id, now, each.attempts + 1, card)
                 rooms.move(place, done)
                 kept.add(names.folder_of(done)[:-1])
                 count += 1
         except FileNotFoundError:
             return count  # RACE: another process finishes it
-        if self.settings.sync:
-            directory.sync_renames(*kept)
+        if self.settings.sync and kept:
+            directory.sync(*kept)
         fs.remove_tree(path, directory.fd)
         return count
+
+    def _forget_sides(self, path: str) -> None:
+        """Remove the side files of the tasks in an acknowledged lot; only a queue of a space can have any."""
+        if fs.exists(f"../{SPACE}", self.directory.fd):
+            for _, each in _contents(self.directory, path):
+                sidefile.forget(self.directory, each.id, each.card)
 
     def release(self, lot: int) -> bool:
         """Give a lot back to the queue, uncounted; False if it is not there."""
@@ -316,8 +324,8 @@ class Pins:
         return self._sync(*parts, path, ".")
 
     def _sync(self, *directories: str) -> None:
-        for each in directories if self.settings.sync else ():
-            self.directory.sync(each)
+        if self.settings.sync:
+            self.directory.sync(*directories)
 
     def _lost(self, doing: str) -> LeaseLost:
         return LeaseLost(
@@ -367,14 +375,6 @@ def _is_message(text: str) -> bool:
     return name is not None and name.kind in (READY, DELAYED)
 
 
-def _unclaimed(text: str) -> str:
-    """Return the name of a message that nobody holds, its deliveries kept."""
-    name = names.parse(text)
-    if name is None or name.kind != LEASED:
-        return text
-    return f"{name.id}.{name.until}.{name.attempts}"
-
-
 def _contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
     """Yield (part, message) of a lot."""
     for part in list(fs.listing(path, directory.fd)):
@@ -421,8 +421,9 @@ def owner(directory: Directory, consumer: str) -> Owner | None:
 
 def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
     """Return a pinned message as others see it: its token is the consumer."""
-    put, priority = names.micros_of(name.id), names.priority_of(name.id)
-    return Entry(name.id, LEASED, prefix + name.text, put, until, name.attempts + 1, consumer, priority)
+    put, lead = names.micros_of(name.id), names.priority_of(name.id)
+    place, attempts = prefix + name.text, name.attempts + 1
+    return Entry(name.id, LEASED, place, put, until, attempts, consumer, lead, name.card)
 
 
 def pinned(directory: Directory, prefix: str, until: int, consumer: str) -> Iterator[Entry]:

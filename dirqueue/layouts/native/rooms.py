@@ -105,9 +105,7 @@ class Rooms:
         if not self._sync or room in self._durable:
             return
         above, _, bucket = room.partition("/")
-        self._directory.sync()
-        if bucket:
-            self._directory.sync(above)
+        self._directory.sync(*((".", above) if bucket else ()))
         if len(self._durable) >= REMEMBERED:
             self._durable.clear()
         self._durable.add(room)

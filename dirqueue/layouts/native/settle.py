@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import errno
 
-from dirqueue.disk import fs
+from dirqueue.disk import fs, identity
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
-from dirqueue.disk.identity import new_token
 from dirqueue.errors import LeaseLost, QueueError, access_error
 from dirqueue.layouts.base import Claim, lost
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import holders, names, sidefile
 from dirqueue.layouts.native.cursor import Cursor
 from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.names import LEASED_PREFIX, LEASED_ROOM
@@ -73,20 +72,17 @@ class Settler:
             self._extras.discard(held.id)
         if self._sync and not self._keep_done:
             self._make_durable(names.folder_of(held.place))
+        if "~" in held.place and not self._keep_done:
+            # CRASH: after the flush: a message that is back must find its side file.
+            sidefile.forget(directory, held.id, names.card_at(held.place))
 
     def _make_durable(self, folder: str) -> None:
-        """Make an ack durable.
-
-        CRASH: where a flush of one directory does not carry along what was renamed into it before, the message could be
-        back under the name that it was claimed by.
-        """
+        """Make an ack durable."""
         directory = self.directory
         try:
-            if directory.mount.renames_are_flushed_apart and directory.mount.syncfs:
-                fs.syncfs(directory.fd)
-            elif folder == LEASED_PREFIX:
+            if folder == LEASED_PREFIX and not directory.mount.renames_are_flushed_apart:
                 self._rooms.sync_leased()
-            else:  # of the earlier format
+            else:  # all of the filesystem; or a name of the earlier format
                 directory.sync(folder[:-1] or ".")
         except FileNotFoundError:
             pass  # the emptied directory is gone with its names, and whoever removed it synced nothing we need
@@ -96,7 +92,9 @@ class Settler:
     def renew(self, held: Claim, seconds: float) -> None:
         """Hold on for so many seconds from now, under a new name."""
         until = max(self.directory.clock.now() + micros(seconds), held.ends + 1)
-        place = f"{LEASED_ROOM}/{held.id}.{until}.{held.attempts}.{new_token()}"
+        card = names.raised(held.place)
+        token = holders.next_token(held.token) if card else identity.new_token()
+        place = names.leased(held.id, until, held.attempts, token, card)
         try:
             self._rooms.move(held.place, place)
         except OSError as error:
@@ -108,7 +106,8 @@ class Settler:
         # Whoever lost the lease must not write a note; the rename says that it is lost.
         reason = error if self._is_there(held) else None
         until = self.directory.clock.now() + micros(delay)
-        place = self._give_back(held, names.later(held.id, until, held.attempts), "retry", reason)
+        target = names.later(held.id, until, held.attempts, names.raised(held.place))
+        place = self._give_back(held, target, "retry", reason)
         if not delay:
             self._cursor.returned(place)
 
@@ -120,10 +119,10 @@ class Settler:
 
     def release(self, held: Claim) -> None:
         """Give it back at once, this delivery not counted."""
-        counted = held.attempts - 1
+        counted, card = held.attempts - 1, names.raised(held.place)
         # NFS: the proof of a lost reply is a name that nobody else can make, and others can make ID.
-        plain = not counted and not self.directory.mount.replies_can_be_lost
-        place = held.id if plain else names.later(held.id, self.directory.clock.now(), counted)
+        plain = not counted and not card and not self.directory.mount.replies_can_be_lost
+        place = held.id if plain else names.later(held.id, self.directory.clock.now(), counted, card)
         self._cursor.returned(self._give_back(held, place, "release", None))
 
     def bury(self, held: Claim, reason: str) -> None:
@@ -158,7 +157,7 @@ class Settler:
                 # No space for a bucket: it waits where it is.
                 name = place.rpartition("/")[2]
                 if name == held.id:
-                    name = f"{name}.{self.directory.clock.now()}.{held.attempts - 1}"
+                    name = names.waiting(name, self.directory.clock.now(), held.attempts - 1, "")
                 place = f"{LEASED_ROOM}/{name}"
                 self._side.move(held, place, reason)
         except OSError as error:

@@ -33,7 +33,9 @@ class Side:
 
     def to_done(self, held: Claim) -> None:
         """Keep an acknowledged message."""
-        place = names.ended(DONE, held.id, self._directory.clock.now(), held.attempts)
+        place = names.ended(
+            DONE, held.id, self._directory.clock.now(), held.attempts, names.raised(held.place)
+        )
         # The time of the claim is kept as the file's own time; after a crash here the lease is still ours.
         set_time(self._directory, held.place, held.leased * 1000)
         self._rooms.move(held.place, place)
@@ -43,7 +45,7 @@ class Side:
         """Keep a message that failed for good; without a reason its last note goes along."""
         if not fs.exists(held.place, self._directory.fd):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), held.place)
-        place = names.ended(DEAD, held.id, now, held.attempts)
+        place = names.ended(DEAD, held.id, now, held.attempts, names.raised(held.place))
         self.move(held, place, reason)
         self.sync_both(held.place, place)
 
@@ -74,7 +76,7 @@ class Side:
                 if new.startswith(ROOMS):
                     self._rooms.make_durable(names.folder_of(new)[:-1])
                 folders = dict.fromkeys((names.folder_of(new), names.folder_of(old)))
-                self._directory.sync_renames(*(folder[:-1] or "." for folder in folders))
+                self._directory.sync(*(folder[:-1] or "." for folder in folders))
             except FileNotFoundError:
                 pass  # the directory it left was empty and is gone
             except OSError as error:

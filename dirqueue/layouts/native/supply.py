@@ -166,6 +166,8 @@ def _whole(directory: Directory, settings: Settings, prefix: str, now: int) -> l
                 name = names.parse(text)
                 if name is None or name.kind not in (READY, DELAYED) or not _due(name, settings, now):
                     return None
+                if name.card is not None:
+                    return None  # each gets its next version
             if not links.is_body(entry, prefix, directory.fd):
                 return None
             found.append(text)

@@ -98,25 +98,20 @@ class Cursor:
             if soft:
                 self._at = min(self._at, offset)
             if offset < 0 or soft:
-                if not self._look_again(now):
-                    break
-                continue
+                return None
             found = self.check(offset, now)
             if found is not None:
                 return found
         return None
 
-    def _look_again(self, now: int) -> bool:
+    def _look_again(self, now: int) -> None:
         """Begin at the top, if others have marked something since the last time."""
-        if self._age == self._ledger.notes.age or not self._at:
-            return False
-        if 0 <= now - self._looked_again < AGAIN:
-            return False
+        if self._age == self._ledger.notes.age or 0 <= now - self._looked_again < AGAIN:
+            return
         self._looked_again = now
         self._age = self._ledger.notes.age
         self._at, self._buffer, self._start = 0, b"", 0
         self._back.clear()
-        return True
 
     def wakes_at(self) -> int:
         """Return when something may be claimable that is not now, in microseconds; 0 if nothing is known."""

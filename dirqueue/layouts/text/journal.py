@@ -114,6 +114,10 @@ class Journal:
         fs.ftruncate(self._fd, end - self.part)
         self.end, self.chain = end, chain
 
+    def sync(self) -> None:
+        """Make durable what was recorded: for once the file does not say it yet."""
+        fs.fsync(self._fd)
+
     def read(self, limit: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Yield the records from `end` on, each with the position behind it, as far as they are whole.
 

@@ -28,7 +28,7 @@ from dirqueue.layouts.text.cursor import Cursor
 from dirqueue.layouts.text.grammar import PAGE, digest, encode, padding
 from dirqueue.layouts.text.inspect import Looker, by_id, moved_on
 from dirqueue.layouts.text.notes import Note, block_text
-from dirqueue.layouts.text.turn import Gone, Ledger, Restless
+from dirqueue.layouts.text.turn import Gone, Ledger, Restless, read_all
 from dirqueue.message import Entry, Extras
 from dirqueue.settings import Settings, check_seconds
 
@@ -419,8 +419,6 @@ class Text(Looker, Pausable):
         offset, known_by = names.parse_id(entry.id)
         item = self.cursor.item(offset) if offset < self.ledger.size else None
         if item is None or digest(item.text) != known_by or item.foreign:
-            from dirqueue.layouts.text.turn import read_all
-
             item = by_id(read_all(self.ledger.file, self.ledger.size), entry.id)
         if item is None or item.control != control:
             raise moved_on(entry.id)

@@ -51,12 +51,12 @@ def reconcile(ledger: Ledger, seal: Seal | None, facts: os.stat_result) -> None:
     young = now < quiet_at <= now + 2 * QUIET  # else the clock was set
     if young and (known or facts.st_size) and not _cut_short(ledger, seal, facts):
         raise Restless(quiet_at - now)
-    _Merge(ledger, read_all(ledger.file, facts.st_size), facts).run(known=known)
+    _Merge(ledger, read_all(ledger.file, facts.st_size), facts).run(known=known, seal=seal)
 
 
 def merged(ledger: Ledger, data: bytes) -> None:
     """Merge what a file has not seen that was just put in the place of another, in a turn; and seal."""
-    _Merge(ledger, data, fs.fstat(ledger.file)).run(known=True)
+    _Merge(ledger, data, fs.fstat(ledger.file)).run(known=True, seal=None)
 
 
 def _read_journal(ledger: Ledger, seal: Seal | None) -> bool:
@@ -82,7 +82,8 @@ def _only_more(ledger: Ledger, seal: Seal, facts: os.stat_result) -> bool:
     """Return whether the file is the same but for marks and for what was appended, and has seen all records."""
     if facts.st_ino != seal.inode or facts.st_size < seal.size or ledger.journal.end != seal.end:
         return False
-    if not seal.stamp or fs.pread(ledger.file, stamp.WIDTH, seal.stamp) != stamp.seen_text(seal.seen):
+    last = stamp.seen_text(seal.seen)
+    if fs.pread(ledger.file, len(last), seal.other()) != last:
         return False
     return _anchored(ledger, seal)
 
@@ -98,13 +99,17 @@ def _cut_short(ledger: Ledger, seal: Seal | None, facts: os.stat_result) -> bool
     Its record is behind the end that the seal knows. Either nothing but its block was added to the file, or the file
     is a new one that has seen the record, which nobody else could know.
     """
-    if seal is None or ledger.journal.end <= seal.end or not seal.stamp:
+    if seal is None or ledger.journal.end <= seal.end:
         return False
     around = fs.pread(ledger.file, PAGE, max(0, seal.stamp - PAGE // 2))
-    numbers = [each.seen for each in stamp.find(around) if each.whole and each.queue == ledger.notes.queue]
-    if ledger.journal.end in numbers:
+    stamps = [each for each in stamp.find(around) if each.queue == ledger.notes.queue]
+    if any(each.seen == ledger.journal.end and each.before in (seal.seen, each.seen) for each in stamps):
         return True
-    if facts.st_ino != seal.inode or facts.st_size < seal.size or seal.seen not in numbers:
+    if (
+        facts.st_ino != seal.inode
+        or facts.st_size < seal.size
+        or seal.seen not in [each.seen for each in stamps]
+    ):
         return False
     return _anchored(ledger, seal)
 
@@ -132,7 +137,7 @@ def _take_more(ledger: Ledger, seal: Seal, facts: os.stat_result) -> None:
     ledger.write_seal(
         Seal(
             facts.st_ino, size, facts.st_ctime_ns, journal.part, journal.end, journal.chain,
-            seal.seen, seal.stamp, soft, soft_until, clean, anchor_at, anchor,
+            seal.seen, seal.stamp, seal.slot, soft, soft_until, clean, anchor_at, anchor,
         )
     )  # fmt: skip
 
@@ -145,6 +150,21 @@ def _last(block: bytes, at: int, seal: Seal) -> int:
         for item in items(block, rest, at):
             last = last if item.foreign else item.offset
     return last
+
+
+def _facts(of: os.stat_result) -> tuple[int, int]:
+    return of.st_size, of.st_ctime_ns
+
+
+def _since(found: Stamp, seal: Seal | None) -> int:
+    """Return up to where a file has seen the journal.
+
+    CRASH: whoever wrote the later number died before the seal. If the earlier one is not that of the seal, it was
+    written over the number of an old copy that somebody saved at that moment.
+    """
+    if seal is not None and found.seen > seal.end and 0 <= found.before != seal.seen:
+        return found.before
+    return found.seen
 
 
 class _Place(NamedTuple):
@@ -185,15 +205,15 @@ class _Merge:
         self._unmarked = False
         self._counted: dict[int, set[str]] = {}
 
-    def run(self, *, known: bool) -> None:
+    def run(self, *, known: bool, seal: Seal | None) -> None:
         """Merge, and seal."""
         ledger, data = self._ledger, self._data
         notes = ledger.notes
-        found = [each for each in stamp.find(data) if each.whole]
+        found = [each for each in stamp.find(data) if each.seen >= 0]
         if not known:
             self._begin(found)
         ours = [each for each in found if each.queue == notes.queue]
-        since = min((each.seen for each in ours), default=-1)
+        since = min((_since(each, seal) for each in ours), default=-1)
         if ours and since > ledger.journal.end:
             ledger.journal.start(since, notes.base())  # the journal lost its end
         elif data and known and (ours or not found):
@@ -209,13 +229,13 @@ class _Merge:
         ledger.notes.queue = found[0].queue if found else os.urandom(6).hex()
         ledger.journal.start(max((each.seen for each in found), default=0), ledger.notes.base())
 
-    def _own(self, ours: list[Stamp], found: list[Stamp]) -> int:
-        """Return where the number of our stamp is; 0 if there is none. That of another queue becomes ours."""
+    def _own(self, ours: list[Stamp], found: list[Stamp]) -> Stamp | None:
+        """Return our stamp; None if there is none. That of another queue becomes ours."""
         if ours or not found:
-            return ours[0].offset if ours else 0
+            return ours[0] if ours else None
         name = found[0].offset - len(" seen=") - len(found[0].queue)
         fs.pwrite(self._ledger.file, self._ledger.notes.queue.encode(), name)
-        return found[0].offset
+        return found[0]
 
     # --- what the file has not seen ------------------------------------------------------------------------
 
@@ -293,9 +313,10 @@ class _Merge:
         block = str(told["block"]).encode("utf-8", "surrogateescape")
         if block and not self._unmarked and self._there(offset, block):
             self._missing.clear()  # CRASH: what was missing before it is in it
-            for place, after in told["flips"]:
-                if self._places().get(place) is not None:
-                    self._marks[place] = after
+            for where, known_by, after in told["flips"]:
+                place = self._places().get(where)
+                if place is not None and place.digest == known_by:
+                    self._marks[where] = after
 
     def _count(self, known_by: str, control: str, what: str) -> bool:
         """Find a message of that text (and state, if one is named) that was not counted for this yet; count it."""
@@ -337,7 +358,7 @@ class _Merge:
             if there is not None and there.digest == note.digest and self._fits(self._control(there), note):
                 moved[offset] = offset
                 taken.add(offset)
-            elif offset in self._missing and self._missing[offset].digest == note.digest:
+            elif self._is_missing(offset, note):
                 moved[offset] = -1 - offset
             else:
                 lost.append((offset, note))
@@ -349,17 +370,21 @@ class _Merge:
                     break
         return moved
 
+    def _is_missing(self, offset: int, note: Note) -> bool:
+        missing = self._missing.get(offset)
+        return missing is not None and missing.digest == note.digest and self._fits(missing.control, note)
+
     @staticmethod
     def _fits(control: str, note: Note) -> bool:
         """Return whether a note still says something of a message that is marked so."""
         return control == "!" if note.until == DEAD else control == "-"
 
-    def _write(self, since: int, moved: dict[int, int], stamp_at: int) -> None:
+    def _write(self, since: int, moved: dict[int, int], own: Stamp | None) -> None:
         ledger = self._ledger
         size = len(self._data)
-        block, places, stamp_at = self._block(stamp_at)
+        block, places, own = self._block(own)
         marks = [
-            (offset, after)
+            (offset, self._places()[offset].digest, after)
             for offset, after in self._marks.items()
             if self._data[offset : offset + 1] != after.encode()
         ]
@@ -367,22 +392,26 @@ class _Merge:
         told = json.loads(ledger.notes.base())
         told |= {"block": block.decode("utf-8", "surrogateescape"), "flips": marks}
         now = ledger.directory.clock.now()
+        facts = self._facts
+        seal = Seal(
+            facts.st_ino, facts.st_size, facts.st_ctime_ns, 0, 0, 0, own.seen, own.offset, own.slot, 0, 0, 1, 0, 0
+        )  # fmt: skip
+        if not reserve(ledger.file) and _facts(fs.fstat(ledger.file)) != _facts(facts):
+            raise Restless(QUIET)  # RACE: saved again since we looked
         ledger.record(b"again %d %d %d %b" % (now, max(since, 0), size, json.dumps(told).encode()))
-        reserve(ledger.file)
         for piece in (self._rest, block):
             done = 0
             while done < len(piece):
                 done += append(ledger.file, piece[done:])
-        for offset, after in marks:
+        for offset, _, after in marks:
             fs.pwrite(ledger.file, after.encode(), offset)
         ledger.size = size + len(block)
         ledger.notes.age += 1
         ledger.notes.moved = True
-        seal = Seal(self._facts.st_ino, -1, 0, 0, 0, 0, max(since, 0), stamp_at, 0, 0, 1, ledger.size, 0)
-        ledger.stamp(seal, self._data[-PAGE:] + block)
+        ledger.stamp(seal, block, self._data[-PAGE:])
 
-    def _block(self, stamp_at: int) -> tuple[bytes, dict[int, int], int]:
-        """Return what is to be appended, where each missing message will be, and where the number of the stamp is."""
+    def _block(self, own: Stamp | None) -> tuple[bytes, dict[int, int], Stamp]:
+        """Return what is to be appended, where each missing message will be, and the stamp as it will be found."""
         size = len(self._data)
         pieces: list[bytes] = []
         places: dict[int, int] = {}
@@ -395,18 +424,19 @@ class _Merge:
             size += len(pad) + len(lines)
             return size - len(lines)
 
-        if (missing or not stamp_at) and self._data[-1:] not in (b"\n", b"\r", b""):
+        if (missing or own is None) and self._data[-1:] not in (b"\n", b"\r", b""):
             pieces.append(b"\n")
             size += 1
-        if not stamp_at:
-            lines, inside = stamp.lines(self._ledger.notes.queue, 0)
-            stamp_at = add(lines) + inside
+        if own is None:
+            lines, own = stamp.lines(self._ledger.notes.queue)
+            at = add(lines) + own.offset
+            own = own._replace(offset=at, slot=at)
         if missing:
             add(_RESTORED)
         for key, each in missing.items():
             whole = each.control.encode() + each.lines
             places[key] = add(whole if whole.endswith((b"\n", b"\r")) else whole + b"\n")
-        return b"".join(pieces), places, stamp_at
+        return b"".join(pieces), places, own
 
     def _renote(self, moved: dict[int, int], places: dict[int, int]) -> None:
         old: Notes = self._ledger.notes
@@ -415,8 +445,6 @@ class _Merge:
             where = moved.get(offset)
             if where is not None and where < 0:
                 where = places.get(-1 - where)
-                if where is not None and not self._fits(self._missing[offset].control, note):
-                    where = None
             if where is not None:
                 found[where] = note
         old.by_offset = found

@@ -41,14 +41,21 @@ def swept(ledger: Ledger, wanted: frozenset[str], *, sync: bool) -> int:
         return 0
     _need_alone(ledger, "clear")
     text, moved = _without(data, gone)
+    found = next((each for each in stamp.find(text) if each.queue == ledger.notes.queue), None)
+    if found is None:  # somebody has written over it
+        lines, found = stamp.lines(ledger.notes.queue)
+        text += b"" if text.endswith((b"\n", b"\r")) else b"\n"
+        found = found._replace(offset=len(text) + found.offset, slot=len(text) + found.offset)
+        text += lines
     _renote(ledger, moved)
     told = json.loads(ledger.notes.base()) | {"block": "", "flips": []}
     ledger.record(b"again %d %d %d %b" % (now, ledger.journal.end, len(text), json.dumps(told).encode()))
-    found = next((each for each in stamp.find(text) if each.queue == ledger.notes.queue), None)
-    if found is not None:
-        number = stamp.seen_text(ledger.journal.end)
-        text = text[: found.offset] + number + text[found.offset + stamp.WIDTH :]
-    _replace(ledger, text, found.offset if found else 0, sync=sync)
+    end, slot = ledger.journal.end, found.slot
+    number = stamp.seen_text(end)
+    text = text[:slot] + number + text[slot + len(number) :]
+    _put_in_place(ledger, text, sync=sync)
+    seal = Seal(0, -1, 0, 0, 0, 0, end, found.offset, slot, 0, 0, 1, len(text), 0)
+    ledger.stamp(seal._replace(slot=seal.other()), before=text[-PAGE:])
     return len(gone)
 
 
@@ -109,12 +116,6 @@ def replaced(ledger: Ledger, text: bytes, *, sync: bool) -> None:
     _need_alone(ledger, "replace")
     _put_in_place(ledger, text, sync=sync)
     merge.merged(ledger, text)
-
-
-def _replace(ledger: Ledger, text: bytes, stamp_at: int, *, sync: bool) -> None:
-    _put_in_place(ledger, text, sync=sync)
-    end = ledger.journal.end
-    ledger.stamp(Seal(0, -1, 0, 0, 0, 0, end, stamp_at, 0, 0, 1, len(text), 0), text[-PAGE:])
 
 
 def _put_in_place(ledger: Ledger, text: bytes, *, sync: bool) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN
+from threading import get_ident
 from typing import TypeVar
 
 from dirqueue.disk import fs, signals
@@ -33,13 +34,10 @@ T = TypeVar("T")
 QUIET = 250_000
 #: How long it takes to look again; in microseconds.
 SOON = 1000
-#: How much of a file is read at once by whoever reads it item by item.
-AHEAD = 256 << 10
 #: How long a change waits for that, and for the lock.
 PATIENCE = 10.0
 #: Pauses between two tries for the lock.
 SHORTEST, LONGEST = 0.00005, 0.002
-_MAIN = threading.main_thread()
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -119,45 +117,48 @@ class Ledger:
         """
         deadline = 0.0
         while True:
-            masked = self._mutex_taken()
             try:
-                try:
-                    self._begin(create)
-                    return change()
-                except Restless as restless:
-                    now = time.monotonic()
-                    deadline = deadline or now + PATIENCE
-                    if not patient or now >= deadline:
-                        raise
-                    pause = restless.micros / 1_000_000
-                except (DirQueueError, Gone):
+                return self._alone(lambda: self._turn(change, create=create, sync=sync))
+            except Restless as restless:
+                now = time.monotonic()
+                deadline = deadline or now + PATIENCE
+                if not patient or now >= deadline:
                     raise
-                except BaseException:
-                    self.forget()
-                    raise
-                finally:
-                    self._end(sync=sync)
-            finally:
-                self._mutex_given(masked)
+                pause = restless.micros / 1_000_000
             time.sleep(pause)
 
-    def _mutex_taken(self) -> set[int] | None:
-        """Keep other threads and the handlers of signals out; return the signals that were held back before."""
-        masked = None
-        if threading.current_thread() is _MAIN:
-            masked = signals.hold()
-        self._mutex.acquire()
-        if self._busy:
-            self._mutex.release()
-            raise self._interrupted()
-        self._busy = True
-        return masked
+    def _turn(self, change: Callable[[], T], *, create: bool, sync: bool) -> T:
+        try:
+            self._begin(create)
+            return change()
+        except (DirQueueError, Gone, Restless):
+            raise
+        except BaseException:
+            self.forget()
+            raise
+        finally:
+            self._end(sync=sync)
 
-    def _mutex_given(self, masked: set[int] | None) -> None:
-        self._busy = False
-        self._mutex.release()
-        if masked is not None:
-            signals.restore(masked)
+    def _alone(self, act: Callable[[], T]) -> T:
+        """Call a function while neither other threads nor handlers of signals use this object."""
+        masked = None
+        if get_ident() == threading.main_thread().ident:
+            masked = signals.hold()
+            if masked is not None and signals.taken_by_others():
+                signals.restore(masked)
+                return signals.aside(lambda: self._alone(act))
+        try:
+            with self._mutex:
+                if self._busy:
+                    raise self._interrupted()
+                try:
+                    self._busy = True
+                    return act()
+                finally:
+                    self._busy = False
+        finally:
+            if masked is not None:
+                signals.restore(masked)
 
     def _begin(self, create: bool) -> None:
         self._lock()
@@ -212,7 +213,8 @@ class Ledger:
     def _interrupted(self) -> QueueError:
         path = self.directory.path
         return QueueError(
-            f"cannot use {path!r} in a handler that interrupts another use of it in the same thread",
+            f"cannot use {path!r} in a handler of a signal that interrupts another use of it: set a flag in the "
+            "handler, and use it after that",
             path=path,
         )
 
@@ -294,34 +296,35 @@ class Ledger:
 
         Touches nothing, and works where nothing may be written.
         """
-        with self._mutex:
-            if self._busy:
-                raise self._interrupted()
-            sealed = self._sealed_now()
-            seal = stamp.load(sealed) if sealed else None
-            if seal is None:
-                if not sealed and self.seal is not None:
-                    self.forget()
-                known = not sealed
-            elif seal == self.seal:
-                known = True
-            else:
-                known = self.follow(seal)
-                self.seal, self._sealed = (seal, sealed) if known else (None, b"")
-                if not known:
-                    self.forget()
-            try:
-                data, facts = self._read()
-            except FileNotFoundError:
-                return None
-            same = seal is not None and (seal.inode, seal.size, seal.changed) == (
-                facts.st_ino,
-                facts.st_size,
-                facts.st_ctime_ns,
-            )
-            return data, same and known
+        return self._alone(self._looked)
 
-    def _sealed_now(self) -> bytes:
+    def _looked(self) -> tuple[bytes, bool] | None:
+        sealed = self.sealed_now()
+        seal = stamp.load(sealed) if sealed else None
+        if seal is None:
+            if not sealed and self.seal is not None:
+                self.forget()
+            known = not sealed
+        elif seal == self.seal:
+            known = True
+        else:
+            known = self.follow(seal)
+            self.seal, self._sealed = (seal, sealed) if known else (None, b"")
+            if not known:
+                self.forget()
+        try:
+            data, facts = self._read()
+        except FileNotFoundError:
+            return None
+        same = seal is not None and (seal.inode, seal.size, seal.changed) == (
+            facts.st_ino,
+            facts.st_size,
+            facts.st_ctime_ns,
+        )
+        return data, same and known
+
+    def sealed_now(self) -> bytes:
+        """Return what the lock file holds; nothing if there is none."""
         if self.directory.fd < 0:
             return b""
         try:
@@ -347,35 +350,6 @@ class Ledger:
         """Return when what lies there was put, as far as that is known: else when the file was last changed."""
         return self.notes.put_at(offset) or self._last_change
 
-    def read_from(self, at: int, file: tuple[int, int] | None) -> tuple[bytes, int, tuple[int, int]]:
-        """See `Looker.read_from`."""
-        fd = opened(self.directory.path, os.O_RDONLY)
-        try:
-            facts = fs.fstat(fd)
-            if file != (facts.st_ino, facts.st_dev) or facts.st_size < at:
-                at = 0
-            length = AHEAD
-            while True:
-                data = fs.pread(fd, length, at)
-                young = self.directory.clock.now() < facts.st_ctime_ns // 1000 + QUIET
-                if len(data) < length and not (young and self._may_grow(facts, at + len(data))):
-                    break
-                last = 0
-                for item in items(data, 0, at):
-                    last = item.offset - at
-                if last or len(data) < length:
-                    data = data[:last]
-                    break
-                length *= 4
-            return data, at, (facts.st_ino, facts.st_dev)
-        finally:
-            fs.close(fd)
-
-    def _may_grow(self, facts: os.stat_result, size: int) -> bool:
-        """Return whether the last item may be somebody else's who is still writing it: ours are there at once."""
-        seal = stamp.load(self._sealed_now())
-        return seal is None or seal.size != size or (seal.inode, seal.soft) != (facts.st_ino, 0)
-
     # --- changing ------------------------------------------------------------------------------------------
 
     def record(self, record: bytes) -> None:
@@ -399,15 +373,19 @@ class Ledger:
     def append(self, record: bytes, block: bytes, flips: list[int] = []) -> None:  # noqa: B006 - never changed
         """Record and append a block; then make the bytes at these offsets dashes. Seals."""
         seal, journal, size = self.in_turn(), self.journal, self.size
-        reserve(self.file)
+        alone = reserve(self.file)
         end, chain = journal.end, journal.chain
         self.record(record)
+        if not alone and self._replaced(seal):
+            self._leave_to_the_next()
+            return
         try:
             done = append(self.file, block)
             while done < len(block):
                 done += append(self.file, block[done:])
-            for offset in flips:
-                fs.pwrite(self.file, b"-", offset)
+            if flips and (alone or fs.fstat(self.file).st_size == size + len(block)):
+                for offset in flips:
+                    fs.pwrite(self.file, b"-", offset)
         except OSError:
             self._take_back(size, len(block), end, chain)
             raise
@@ -428,10 +406,23 @@ class Ledger:
     def flip(self, record: bytes, offset: int, after: bytes) -> None:
         """Record and change one control character. Seals."""
         seal = self.in_turn()
-        reserve(self.file)
+        alone = reserve(self.file)
         self.record(record)
+        if not alone and self._replaced(seal):
+            self._leave_to_the_next()
+            return
         fs.pwrite(self.file, after, offset)
         self.stamp(seal)
+
+    def _replaced(self, seal: Seal) -> bool:
+        """Return whether somebody saved another copy of the file since the turn began; marks and appends are none."""
+        last = seen_text(seal.seen)
+        return fs.fstat(self.file).st_size < seal.size or fs.pread(self.file, len(last), seal.other()) != last
+
+    def _leave_to_the_next(self) -> None:
+        """Do no more in this turn: somebody else is saving the file, and the next quiet turn redoes the record."""
+        self.journal.sync()
+        self.forget()
 
     def in_turn(self) -> Seal:
         """Return the seal of this turn. Restless if somebody else was at the file since it began: look again."""
@@ -439,35 +430,42 @@ class Ledger:
             raise Restless(SOON)
         return self.seal
 
-    def stamp(self, seal: Seal, tail: bytes = b"") -> None:
+    def stamp(self, seal: Seal, block: bytes = b"", before: bytes = b"") -> None:
         """Say in the file up to where it has seen the journal; then seal, if nobody was at the file meanwhile.
 
-        `tail` is what was added to the file, if anything was.
+        `block` is what was added to the file, if anything was; `before` the end of what was there, if it is needed.
         """
-        journal, number_at = self.journal, seal.stamp
+        journal = self.journal
         seen = journal.end
         text = seen_text(seen)
-        if number_at:
-            fs.pwrite(self.file, text, number_at)
+        fs.pwrite(self.file, text, seal.slot)
         facts = fs.fstat(self.file)
-        if facts.st_size != self.size or (number_at and fs.pread(self.file, stamp.WIDTH, number_at) != text):
-            # RACE: an editor that does not lock saved the file in between. The record is there: the next quiet turn
-            # redoes it. What is there now must not look as if it had seen the record.
-            if number_at and fs.pread(self.file, stamp.WIDTH, number_at) == text:
-                fs.pwrite(self.file, seen_text(seal.seen), number_at)
-            self.forget()
+        if facts.st_size != self.size or fs.pread(self.file, stamp.WIDTH, seal.stamp) != seal.numbers(seen):
+            # RACE: somebody who does not lock saved the file in between. What is there now must not look as if it had
+            # seen the record: it says again what it said before.
+            if fs.pread(self.file, len(text), seal.slot) == text:
+                fs.pwrite(self.file, fs.pread(self.file, len(text), seal.other()), seal.slot)
+            if facts.st_size < self.size:
+                self._withdraw(block, facts.st_size - len(block))
+            self._leave_to_the_next()
             return
-        soft, soft_until, clean, anchor_at, anchor = seal[8:]
-        if tail:
+        soft, soft_until, clean, anchor_at, anchor = seal[9:]
+        if tail := before + block:
             soft = soft_until = 0
             clean = int(tail[-1] in b"\r\n")
-            anchor_at, anchor = stamp.anchor(tail, self.size, number_at)
+            anchor_at, anchor = stamp.anchor(tail, self.size, seal.stamp)
         self.write_seal(
             Seal(
                 facts.st_ino, facts.st_size, facts.st_ctime_ns, journal.part, seen, journal.chain, seen,
-                number_at, soft, soft_until, clean, anchor_at, anchor,
+                seal.stamp, seal.other(), soft, soft_until, clean, anchor_at, anchor,
             )
         )  # fmt: skip
+
+    def _withdraw(self, block: bytes, at: int) -> None:
+        """Make comments of the messages in a block that is above its place, where it is not looked for."""
+        if at >= 0 and fs.pread(self.file, len(block), at) == block:
+            for item in items(block, 0, at):
+                fs.pwrite(self.file, b"#", item.offset)
 
     def write_seal(self, seal: Seal) -> None:
         """Say that all is well."""
@@ -482,11 +480,7 @@ class Ledger:
 
 def read_all(fd: int, size: int) -> bytes:
     """Return the first `size` bytes of a file, or all if it has become shorter."""
-    data = fs.pread(fd, size, 0)
-    if len(data) == size:
-        return data
-    pieces = [data]
-    at = len(data)
+    pieces, at = [], 0
     while at < size and (data := fs.pread(fd, size - at, at)):
         pieces.append(data)
         at += len(data)

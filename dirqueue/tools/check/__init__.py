@@ -11,10 +11,13 @@ from collections.abc import Callable
 
 from dirqueue import settings as settings_
 from dirqueue import stored_settings
+from dirqueue.disk import fs
 from dirqueue.disk.beside import Beside
+from dirqueue.disk.clock import micros
+from dirqueue.disk.directory import Directory
 from dirqueue.errors import DirQueueError, QueueNotFound, Unsupported, access_error
 from dirqueue.layouts import detect, locate, signs
-from dirqueue.layouts.native import Native
+from dirqueue.layouts.native import Native, sidefile
 from dirqueue.tools import conversion
 from dirqueue.tools.check import text
 from dirqueue.tools.check.codes import CODES, NOTE, PROBLEM, Code, Finding
@@ -63,6 +66,7 @@ def check(
     layout = Native(directory, settings_.build(given))
     try:
         found += Walker(layout, deep=deep, progress=progress or (lambda: None)).run()
+        found += _leftover_sides(path, layout)
         if repair:
             found = repaired(layout, found)
     except OSError as error:
@@ -70,3 +74,22 @@ def check(
     finally:
         layout.close()
     return sorted(found, key=lambda each: each[:2])
+
+
+def _leftover_sides(path: str, layout: Native) -> list[Finding]:
+    """Report the side files of the space around a queue that no name means."""
+    if not fs.exists(f"../{sidefile.SIDES}", layout.directory.fd):
+        return []
+    from dirqueue.space import Space
+    from dirqueue.space.sides import orphans
+
+    around: Space[bytes] = Space(os.path.dirname(os.path.abspath(path)), create=False)
+    with around as space:
+        root = Directory(space.path, create=False)
+        root.need()
+        try:
+            stale = micros(layout.settings.stale)
+            found = orphans(space.names(), space.queue, root, stale, abort=False)
+        finally:
+            root.close()
+    return [Finding("Q30", f"../{each}") for each in found]

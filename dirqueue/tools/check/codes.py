@@ -129,6 +129,14 @@ Q28 outside-its-space (problem)
 a name of a transaction, and no .space/ beside the queue that tells what was decided: never delivered
 move the queue back into its space
 
+Q29 no-side-file (problem)
+a task whose side file is missing, damaged or of a later version: its body, error or own id cannot be told
+bring the file back from a copy of .space/side/, or reject the task
+
+Q30 leftover-side-file (note)
+a side file that no name means, left by a process that died before it changed a task
+repair removes it, as purge of the space does
+
 T01 foreign-line (note)
 a line that begins with a character that the format does not have: everybody passes over it
 never touched; a person can correct it

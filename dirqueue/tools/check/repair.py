@@ -28,7 +28,7 @@ def _repair(layout: Native, finding: Finding) -> bool:
     """Fix one finding; return whether it was fixed."""
     directory, place = layout.directory, finding.place
     match finding.code:
-        case "Q04" | "Q06" | "Q08" | "Q09" | "Q17":
+        case "Q04" | "Q06" | "Q08" | "Q09" | "Q17" | "Q30":
             return fs.discard(place, directory.fd)
         case "Q07":
             # RACE: it may have been written to, or shown, since it was found.
@@ -72,8 +72,9 @@ def _put_in_place(layout: Native, place: str) -> bool:
         return False
     target = name.text
     if name.kind == DELAYED:
-        target = names.later(name.id, name.until, name.attempts)
+        target = names.later(name.id, name.until, name.attempts, names.raised(name.text))
     elif name.kind == LEASED:
+        # Its holder knows it by this name: not even a card is changed.
         target = f"{LEASED_ROOM}/{name.text}"
     try:
         if name.kind == READY:

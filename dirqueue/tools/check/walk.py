@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from dirqueue.disk import ballast, fs, identity
 from dirqueue.disk.clock import micros
-from dirqueue.layouts.native import Native, conditions, links, names, staged
+from dirqueue.layouts.native import Native, conditions, links, names, sidefile, staged
 from dirqueue.layouts.native.conditions import OPEN, UNKNOWN, Condition
 from dirqueue.layouts.native.names import (
     ACKED,
@@ -248,8 +248,18 @@ class Walker:
             yield from self._life(path, name)
             if self._is_misplaced(prefix, name):
                 yield Finding("Q25", path)
+        if name.card is not None and name.card.side and not self._has_side(path):
+            yield Finding("Q29", path)
         if self._deep:
             yield from self._body(path)
+
+    def _has_side(self, path: str) -> bool:
+        try:
+            return sidefile.read(self._directory, path) is not None
+        except FileNotFoundError:
+            return True  # RACE: it has another name by now
+        except OSError:
+            return False
 
     def _order(self, prefix: str, name: Name) -> Iterator[Finding]:
         priority = names.priority_of(name.id)

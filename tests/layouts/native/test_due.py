@@ -240,7 +240,7 @@ def test_room_that_rests_says_when_it_will_be_listed(make, listings):
         queue.get(timeout=0)
     assert "leased/" not in listings
     assert queue.layout.wakes_in() > 0
-    queue.layout._cursor._due._leased.rest_until = 0.0
+    queue.layout._cursor._due._leased.took = 0.0
     assert queue.get(timeout=0).message.body == b"0"
 
 

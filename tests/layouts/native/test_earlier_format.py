@@ -72,6 +72,17 @@ def test_message_whose_time_is_not_over_is_left_alone_and_its_end_is_known(make,
     assert 0 < queue.layout.wakes_in() <= LONG
 
 
+@pytest.mark.parametrize("folder", FOLDERS.values(), ids=FOLDERS)
+@pytest.mark.parametrize("form", ["leased", "vsqs", "vsqs in milliseconds"])
+def test_lease_is_left_alone_for_the_margin(make, folder, form):
+    """Hosts whose clocks disagree need it, wherever the lease lies."""
+    queue, patient = make(), make(margin=LONG)
+    lay(queue, folder, FORMS[form])
+    with pytest.raises(Empty):
+        patient.get(timeout=0)
+    queue.get(timeout=0)
+
+
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_message_whose_time_comes_ends_a_wait(make, monkeypatch, form):
     """No poll comes to its help."""

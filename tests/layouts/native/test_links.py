@@ -407,6 +407,8 @@ def test_durable_delayed_link_makes_the_bucket_of_another_process_durable(make):
     other.put(b"warm")
     real = other.layout.directory.sync
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(other.layout.directory, "sync", lambda name=".": flushed.append(name) or real(name))
+        patch.setattr(
+            other.layout.directory, "sync", lambda *names: flushed.extend(names or ".") or real(*names)
+        )
         other.put(b"two", delay=600)
     assert {".", "later"} < set(flushed)

@@ -347,6 +347,18 @@ def test_lost_consumers_are_looked_for_at_a_bounded_rate(queue_dir):
         assert drain(without) == [b"x"]
 
 
+def test_leases_of_others_are_pinned_only_after_the_margin(queue_dir):
+    """As by any other consumer."""
+    holder = Queue(queue_dir, margin=0.0)
+    holder.put(b"held")
+    holder.get(timeout=0, lease=0.001)
+    time.sleep(0.002)
+    _, mine = consumer(queue_dir, margin=600.0)
+    assert pin(mine, 1) == 0
+    _, hasty = consumer(queue_dir, "hasty", margin=0.0)
+    assert pin(hasty, 1) == 1
+
+
 def test_lots_are_given_back_only_after_the_margin(queue_dir):
     """Hosts whose clocks disagree need it."""
     queue, mine = consumer(queue_dir, timeout=60.0, margin=600.0)

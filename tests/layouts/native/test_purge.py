@@ -1,6 +1,7 @@
 """Purging: what goes by age goes by the right one."""
 
 import os
+import time
 
 import pytest
 from support.kit import drain
@@ -24,6 +25,16 @@ def test_ended_messages_go_by_when_they_ended(queue_dir, state):
     purged = queue.purge()
     assert (purged.done, purged.dead) == ((1, 0) if state == "done" else (0, 1))
     assert [message.body for message in queue.peek(state)] == [b"just ended"]
+
+
+def test_message_out_of_attempts_is_buried_only_after_the_margin(queue_dir):
+    """Its holder may still be at work, by a clock that is behind."""
+    holder = Queue(queue_dir, max_attempts=1, margin=0.0)
+    holder.put(b"held")
+    holder.get(timeout=0, lease=0.001)
+    time.sleep(0.002)
+    assert Queue(queue_dir, max_attempts=1, margin=600.0).purge().buried == 0
+    assert holder.purge().buried == 1
 
 
 def test_purge_works_where_listings_do_not_tell_types(queue_dir, monkeypatch):

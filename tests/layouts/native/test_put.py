@@ -9,7 +9,7 @@ from support.kit import drain, replaced, wait_until
 from support.stopping import stopped_before
 
 from dirqueue import Queue, QueueError
-from dirqueue.disk import fs, mount
+from dirqueue.disk import fs, identity, mount
 from dirqueue.layouts.native import publish
 from dirqueue.layouts.native.staging import Start
 
@@ -165,3 +165,11 @@ def test_a_put_whose_slice_was_consumed_and_removed_before_the_flush_succeeds(qu
         with before("open", consume, when=flushes):
             assert queue.put(b"x")
     assert got == [b"x"]
+
+
+def test_place_for_a_message_of_a_queue_that_does_not_exist_yet(tmp_path):
+    """A transaction asks for it before anything is there: the queue is made."""
+    queue = Queue(tmp_path / "new", sync=False)
+    id = identity.new_id()
+    assert queue.layout.place_for(id, 0, None) == id
+    assert (tmp_path / "new").is_dir()

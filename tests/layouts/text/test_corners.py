@@ -44,7 +44,7 @@ def test_fork_in_the_middle_of_a_turn(make, path):
 
 
 def test_handler_that_comes_in_the_middle_of_a_turn_gets_an_error(make, path):
-    """By way of a thread that is not ours it can: nothing is half done."""
+    """By way of a thread that Python does not know it can: nothing is half done."""
     queue = make()
     queue.put(b"a")
     errors = []
@@ -74,6 +74,57 @@ def test_handlers_are_held_back_for_a_turn(make, path):
         signal.signal(signal.SIGUSR1, old)
     assert len(seen) == 1
     assert drain(queue) == [b"a", b"handler"]
+
+
+@pytest.fixture
+def crowded():
+    """Have another thread, which takes signals."""
+    over = threading.Event()
+    other = threading.Thread(target=over.wait, args=(PATIENCE,))
+    other.start()
+    yield
+    over.set()
+    other.join(PATIENCE)
+
+
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.parametrize("use", [lambda queue: queue.put(b"a"), len], ids=["turn", "look"])
+def test_handler_that_comes_through_another_thread_waits_for_what_it_interrupts(make, path, use):
+    """A turn or a look goes on beside it, and the handler comes after."""
+    queue = make()
+    queue.put(b"first")
+    seen = []
+    old = signal.signal(signal.SIGUSR1, lambda *_: seen.append(queue.put(b"handler")))
+    try:
+        with before("pread", lambda: os.kill(os.getpid(), signal.SIGUSR1)):
+            use(queue)
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert len(seen) == 1
+    assert drain(queue) in ([b"first", b"a", b"handler"], [b"first", b"handler"])
+
+
+@pytest.mark.usefixtures("crowded")
+def test_what_a_handler_raises_comes_after_what_it_interrupts(make, path):
+    """What was begun is done; and an error of the turn itself is raised as ever."""
+    queue = make()
+    queue.put(b"first")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with (
+            before("pwritev", lambda: os.kill(os.getpid(), signal.SIGUSR1)),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            queue.put(b"a")
+        with failing("pwritev", 5), pytest.raises(QueueAccess):
+            queue.put(b"b")
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert drain(queue) == [b"first", b"a"]
 
 
 def test_threads_share_one_object(make, path):
@@ -321,7 +372,7 @@ def test_reserved_file_is_waited_for(make, path):
     timer.join()
 
 
-@pytest.mark.parametrize("data", [b"", b"rubbish", stamp.Seal(*[1] * 13).dump()[:25], b"a b c 00000000"])
+@pytest.mark.parametrize("data", [b"", b"rubbish", stamp.Seal(*[1] * 14).dump()[:25], b"a b c 00000000"])
 def test_seal_that_is_none(data):
     assert stamp.load(data) is None
     text = b"x y"

@@ -8,6 +8,7 @@ import pytest
 from support.kit import drain, wait_until
 
 from dirqueue import Empty, LeaseLost
+from dirqueue.disk import fs
 from dirqueue.layouts.text import grammar
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -312,7 +313,7 @@ def test_put_waits_for_a_line_that_somebody_is_still_writing(make, path, monkeyp
 
     queue = make()
     queue.put(b"ours")
-    monkeypatch.setattr(merge, "QUIET", 300_000)
+    monkeypatch.setattr(merge, "QUIET", 5_000_000)
     with open(path, "ab") as file:
         file.write(b"-half")
         file.flush()
@@ -385,3 +386,74 @@ def test_what_others_appended_and_an_old_copy_lacks_is_not_lost(queue, path, sav
     drain(queue, 1)
     save(path, copy)
     assert drain(queue) == [b"two", b"three", b"foreign\nmore"]
+
+
+#: The calls of a turn.
+CALLS = ("open", "flock", "fstat", "pread", "fcntl", "pwrite", "pwritev", "close")
+
+
+def before_call(monkeypatch, number, action):
+    """Run `action` just before that call of those to come; return a list that holds something once it ran."""
+    left, ran = [number], []
+
+    def wrap(real):
+        def wrapped(*arguments, **named):
+            left[0] -= 1
+            if left[0] == -1:
+                ran.append(True)
+                action()
+            return real(*arguments, **named)
+
+        return wrapped
+
+    for name in CALLS:
+        monkeypatch.setattr(fs, name, wrap(getattr(fs, name)))
+    return ran
+
+
+ACTS = {
+    "put": lambda queue, _: queue.put(b"new"),
+    "put long": lambda queue, _: queue.put(b"long " + b"-x\n" * 3000),
+    "ack": lambda _, lease: lease.ack(),
+    "reject": lambda _, lease: lease.reject("no"),
+}
+
+
+def save_again(editor, old):
+    """Save an old copy in place."""
+    editor.truncate(0)
+    editor.seek(0)
+    editor.write(old)
+
+
+SAVED = {
+    "same": save_again,
+    "longer": lambda editor, old: save_again(editor, old + b"# mine\n"),
+    "appended": lambda editor, _: (editor.seek(0, os.SEEK_END), editor.write(b"-foreign\n")),
+}
+
+
+@pytest.mark.parametrize("how", SAVED)
+@pytest.mark.parametrize("act", ACTS)
+def test_file_that_is_changed_in_place_before_any_call_of_a_turn(make, path, act, how, monkeypatch):
+    """The turn overwrites a part of an old copy, and the copy a part of the turn: both are there in the end."""
+    long = b"long " + b"-x\n" * 3000
+    for number in range(99):
+        queue = make(path.with_name(f"{number}.tq"))
+        queue.put_many([b"one", b"two", b"three"])
+        lease, held = queue.get(timeout=0), queue.get(timeout=0)
+        with open(queue.path, "r+b", buffering=0) as editor, monkeypatch.context() as patch:
+            old = editor.read()
+            lease.ack()
+            queue.put(b"meanwhile")
+            ran = before_call(patch, number, lambda editor=editor, old=old: SAVED[how](editor, old))
+            ACTS[act](queue, held)
+        expected = [b"three", b"meanwhile", *{"put": [b"new"], "put long": [long]}.get(act, [])]
+        expected += [b"foreign"] if how == "appended" and ran else []
+        assert sorted(drain(make(queue.path))) == sorted(expected), number
+        if act.startswith("put"):
+            held.ack()
+        assert texts(path.with_name(f"{number}.tq")) == []
+        if not ran:
+            return
+    raise AssertionError("no end")
