@@ -130,3 +130,13 @@ def test_null_queue_cannot_be_paused(tmp_path):
     with pytest.raises(Unsupported, match="cannot be paused"):
         queue.pause()
     assert not queue.paused
+
+
+def test_transaction_keeps_and_drops_what_a_message_will_carry(queue):
+    """By its id, before there is a message."""
+    queue.put(b"x")
+    id = queue.put(b"y")
+    queue.layout.keep_extras(id, Extras(GIVEN))
+    assert queue.message(id).attributes == GIVEN
+    queue.layout.drop_extras(id)
+    assert queue.message(id).attributes == {}
