@@ -205,7 +205,9 @@ class Ground:
                 each.queue,
                 each.body,
                 delay=each.delay,
+                ttl=each.ttl,
                 priority=each.priority,
+                attributes=each.attributes,
                 id=each.id,
                 skip_existing=each.skip_existing,
             )
@@ -224,11 +226,14 @@ class Ground:
             or claim.attempts != 1
             or "~" in claim.place
             or layout.settings.keep_done
+            or claim.extras is not None
         ):
             return False
         inserts, sync = [], layout.settings.sync
-        for queue, body, delay, priority, id, _ in puts:
+        for queue, body, delay, priority, id, _, ttl, attributes in puts:
             if delay or priority is not None or id is not None or queue not in self._real:
+                return False
+            if ttl is not None or attributes:
                 return False
             target = self.queues[queue].layout
             settings = target.settings

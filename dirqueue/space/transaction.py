@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dirqueue import states
+from dirqueue.admission import Admission
 from dirqueue.codecs import Codec, encode
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -28,6 +29,7 @@ from dirqueue.lease import Lease, finish, frozen
 from dirqueue.message import Entry, Message
 from dirqueue.settings import check_count, check_seconds
 from dirqueue.space import ids, steps
+from dirqueue.space.carried import drop_carried, keep_carried, leave_carried, skipped
 from dirqueue.space.commit import Attempt
 from dirqueue.space.conflicts import Judge
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
@@ -96,7 +98,9 @@ class Transaction:
         body: Any,
         *,
         delay: float = 0,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
         at: datetime | None = None,
@@ -109,7 +113,9 @@ class Transaction:
             queue: The name of the queue.
             body: bytes or str, or what the space's codec takes.
             delay: Seconds before anybody may get it.
+            ttl: Seconds from now after which it is not delivered any more.
             priority: 1 is the most urgent; only in a queue created with priorities.
+            attributes: A small map of text that it carries beside its body.
             id: An id of your own, unique in the space until the message is gone.
             skip_existing: If a message has this id already, leave this one out.
             at: The instant from which anybody may get it, instead of a delay: an aware datetime.
@@ -142,6 +148,7 @@ class Transaction:
                 self._holder,
                 failures,
                 describe(error),
+                Admission(target.layout).extras(attributes, ttl) if attributes or ttl is not None else None,
             )
         )
         return native if id is None else id
@@ -228,6 +235,7 @@ class Transaction:
             self._lease("move", what, "moved", place, error)
         else:
             self._message("move", what, place, error)
+        self._steps[-1] = self._steps[-1]._replace(into=target.layout)
 
     def change(
         self,
@@ -264,9 +272,10 @@ class Transaction:
             raise SettingsError("hold=True needs a transaction with a holder")
         if not isinstance(attempts, Keep):
             check_count("attempts", attempts)
-        target = None
+        target, into = None, None
         if not isinstance(queue, Keep):
-            target = (self._ground.directory_of(queue), self._ground.transacted(queue).settings)
+            found = self._ground.transacted(queue)
+            target, into = (self._ground.directory_of(queue), found.settings), found.layout
         change = Change(
             target,
             delay,
@@ -286,6 +295,7 @@ class Transaction:
             entry = entry_of("change", what, states.LIVE)
             step = self._step("change", what.layout, None, entry, entry.id)
             self._steps.append(step._replace(target=lambda claim, now: change.apply(step, claim, now)))
+        self._steps[-1] = self._steps[-1]._replace(into=into)
 
     def need(self, what: Lease[Any] | Message[Any]) -> None:
         """Commit only if this message is still as it was seen; it stays as it is."""
@@ -376,13 +386,10 @@ class Transaction:
                         raise self._judge().lost(step, lost) from lost
             if (judge := self._judge()).is_held():
                 raise judge.conflict() or self._contended()
-            skipped, work = (
-                self._alone()
-                if len(self._steps) == 1 and not self._inserts and not self._needs
-                else self._run()
-            )
+            alone = len(self._steps) == 1 and not self._inserts and not self._needs
+            left_out, work = self._alone() if alone else self._run()
             self._over = "committed"
-        return committed(self._inserts, skipped, work, self._ground.name_of)
+        return committed(self._inserts, left_out, work, self._ground.name_of)
 
     def _open(self) -> None:
         if self._over:
@@ -422,6 +429,7 @@ class Transaction:
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         write_notes(work.notes, fd)
         try:
+            keep_carried(work)
             if target:
                 resolve.carry(source, target, fd)
             else:
@@ -432,6 +440,7 @@ class Transaction:
         except OSError as error:
             drop_notes(work.notes, fd)
             drop_sides(made, fd)
+            drop_carried(work.carried)
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         carry_notes(work.carry, fd)
         if work.sync:
@@ -443,6 +452,7 @@ class Transaction:
                 except OSError as error:
                     raise access_error(self._ground.path, "make durable a change in", error) from error
         drop_sides(work.drop, fd)
+        leave_carried(work)
         self._finish(step, target)
         return [], work
 
@@ -465,10 +475,7 @@ class Transaction:
                 raise access_error(self._ground.path, "begin a transaction in", error) from error
             try:
                 attempt.run()
-                skipped = [
-                    each.own_id for each in self._inserts if each.own_id and each.id in attempt.skipped
-                ]
-                return skipped, work
+                return skipped(self._inserts, attempt.skipped, work), work
             except Refused:
                 conflict = self._judge().conflict()
                 if conflict is not None:

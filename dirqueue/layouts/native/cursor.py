@@ -24,9 +24,9 @@ from dirqueue.disk.fork import renew_in_child
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.native import conditions, names, pausing
 from dirqueue.layouts.native.due import Due, Times
+from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.names import (
     ACKED,
-    ATTRIBUTES,
     BUCKET,
     CONTAINERS,
     DELAYED,
@@ -91,8 +91,9 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Only `row` and `snapshot` are read without the lock."""
 
-    def __init__(self, directory: Directory, settings: Settings) -> None:
+    def __init__(self, directory: Directory, settings: Settings, extras: ExtrasStore) -> None:
         self._directory = directory
+        self._extras = extras
         self._margin = micros(settings.margin)
         self._order, self._sorter = settings.order, Order(settings.order)
         self._stale_after = micros(settings.stale)
@@ -118,12 +119,9 @@ class Cursor:
         self._inserted = 0
         #: Directories of other users that we may not use, and until when they are left alone (monotonic).
         self._closed: dict[str, float] = {}
-        #: Whether the queue holds messages that consumers of lots have pinned, by the last listing.
-        self.has_pins = False
-        #: Whether messages carry anything beside their bodies, by the last listing.
-        self.has_extras = False
-        #: Whether the queue was paused by the last look.
-        self.paused = False
+        #: Whether the queue holds messages that consumers of lots have pinned, and was paused, by the last look.
+        self.has_pins = self.paused = False
+        self._listed = True  # something, since attributes/ was last looked for
         self._segments: list[Segment] = []
         #: The directory of which we jumped over some names: it is listed again before others have their turn.
         self._skipped: str | None = None
@@ -181,6 +179,7 @@ class Cursor:
         name, self.arrived = self.arrived.removesuffix(".new"), ""
         if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
             return False
+        self._extras.find()
         self.row = ("", [name], NO_LINKS)
         self.snapshot.expires = max(self.snapshot.expires, time.monotonic() + ARRIVED_SECONDS)
         return True
@@ -286,9 +285,15 @@ class Cursor:
             if run is None:
                 run, links = self._enter(prefix, now)
             if run:
-                self.row = (prefix, run, links)
+                self._offer((prefix, run, links))
                 return True
         return False
+
+    def _offer(self, row: Row) -> None:
+        """Make these the names to try. RACE: a listing may show a message and not attributes/, though that is older."""
+        if self._listed and not self._extras.there:
+            self._extras.find()  # a call for each listing that found something, none for a message
+        self._listed, self.row = False, row
 
     def _enter(self, prefix: str, now: int) -> tuple[list[str], AbstractSet[str]]:
         """List a slice, batch or part; parts found in it take its place in the row."""
@@ -299,7 +304,7 @@ class Cursor:
             self.soonest = min(self.soonest, still[1])
             return [], NO_LINKS
         try:
-            view = self._list(prefix, now)
+            self._listed, view = True, self._list(prefix, now)
         except (FileNotFoundError, NotADirectoryError):
             return [], NO_LINKS
         except PermissionError:
@@ -366,6 +371,7 @@ class Cursor:
     def _begin(self, view: View, now: int, *, hurry: bool) -> bool:
         """Make `row` the first of what the listings showed; False if there is nothing to claim."""
         due, inner, links = self._due.look(now, hurry=hurry)
+        self._listed = True
         if self._foreign:
             due = [name for name in due if name not in self._foreign]
         self.leftovers += [(prefix, found[:TIDY]) for prefix, found in self._due.leftovers]
@@ -420,7 +426,7 @@ class Cursor:
                 elif len(ready) > 2 * KEEP:
                     ready = self._sorter.sort(ready)[-KEEP:]
         if not prefix:
-            self.has_pins, self.has_extras, self.paused = SPARK in rooms, ATTRIBUTES in rooms, paused
+            self.has_pins, self.paused = SPARK in rooms, paused
         again = NEVER
         if conditional:
             shown, again = self._resolver.resolve(prefix, conditional, now, links)
