@@ -69,8 +69,9 @@ class Attempt:
         self._work = work
         self._txn = owner.begin()
         self._register = f"{REGISTERS}/{register_of(self._txn)}"
-        self._order = sorted(work.consume)
-        self._moves = {each.id: each.target for each in work.consume if each.target}
+        # COST: most transactions consume one message: 0.4 µs less of 45 than to sort and to look for moves.
+        self._order = sorted(work.consume) if len(work.consume) != 1 else [*work.consume]
+        self._moves = {each.id: each.target for each in self._order if each.target}
         #: The deleted message that becomes the register.
         self._record = self._order[-1] if self._order and not self._moves else None
         mount = owner.directory.mount
@@ -107,8 +108,10 @@ class Attempt:
                 write_notes(work.notes, self._fd)
             if self._moves:
                 self._plan()
-            if any(insert.key for insert in work.insert):
-                self._reserve()
+            for insert in work.insert:
+                if insert.key:
+                    self._reserve()
+                    break
             if not self._lean or self._record is None or len(self._order) > 1:
                 self._hold()
             if work.sync:
