@@ -205,7 +205,7 @@ class Grpc:
 
     def ask(self, name, request, timeout=30.0):
         try:
-            return self.calls[name](request, timeout=timeout, metadata=self.metadata, wait_for_ready=True)
+            return self.calls[name](request, timeout=timeout, metadata=self.metadata)
         except grpc.RpcError as error:
             raise self.error(error) from None
 
