@@ -188,7 +188,7 @@ def test_lease_that_is_over_is_found_however_soon_after_a_look(make):
 
 @pytest.fixture
 def large(monkeypatch):
-    """Every room counts as large, few names of it are kept, and it rests for ever once it was listed."""
+    """Every room counts as large, few names of it are kept, and once listed it is never listed again by itself."""
     monkeypatch.setattr(due, "FEW", -1)
     monkeypatch.setattr(due, "KEPT", 4)
     monkeypatch.setattr(due, "REST_TIMES", 1e9)
@@ -410,7 +410,7 @@ def test_what_is_no_message_in_a_room_is_stepped_over(make):
 
 
 def test_network_filesystem_is_listed_each_time(make):
-    """Its times are not to be trusted; what other hosts do in the rooms is found all the same."""
+    """Its times are not to be trusted; what other hosts do in the rooms is found nevertheless."""
     queue, other = remote(make()), make()
     for number in range(3):
         with pytest.raises(Empty):
