@@ -372,7 +372,7 @@ class Cursor:
         self._due.leftovers = []
         self.soonest = min(view.soonest, self._due.soonest)
         self._segments = self._sorter.segments(
-            view.claimable, due, view.containers + inner, view.links | links
+            view.claimable, due, view.containers + inner, view.links | links if links else view.links
         )
         self.row = _nothing()
         return self._next_segment(now)
@@ -398,7 +398,7 @@ class Cursor:
                     break
                 bare = False
                 if strange:
-                    linked = self._linked(strange, prefix)
+                    linked, strange = self._linked(strange, prefix)
                     links.update(linked)
                     chunk += linked
                 plain = [name for name in chunk if len(name) == ID_DIGITS]
@@ -436,10 +436,15 @@ class Cursor:
             ready + due if due else ready, containers, min(soonest, again), bare, links, open=again != NEVER
         )
 
-    def _linked(self, strange: list[os.DirEntry[str]], prefix: str) -> list[str]:
-        """Return the names of symbolic links, without those that are known not to be ours."""
+    def _linked(
+        self, strange: list[os.DirEntry[str]], prefix: str
+    ) -> tuple[list[str], list[os.DirEntry[str]]]:
+        """Return the names of symbolic links, without those that are known not to be ours, and what else there is."""
+        # COST: a link is not looked at as a directory, too: 1 µs instead of 2 for each that is drained.
         found = [entry.name for entry in strange if entry.is_symlink()]
-        return [name for name in found if prefix + name not in self._foreign] if self._foreign else found
+        if self._foreign:
+            found = [name for name in found if prefix + name not in self._foreign]
+        return found, [entry for entry in strange if not entry.is_symlink()]
 
     def _stale(self, name: names.Name, now: int) -> bool:
         aged = names.micros_of(name.id) + self._stale_after < now
