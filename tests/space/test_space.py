@@ -959,3 +959,28 @@ def test_export_of_a_space_that_changes_is_reported(space, monkeypatch):
 def test_import_refuses_other_lines(space, line):
     with pytest.raises(SettingsError, match="line 1"):
         space.import_([line])
+
+
+def test_a_new_queue_is_made_with_its_settings_by_many_at_once(tmp_path):
+    """Nobody meets the directory without them: it comes into the space whole."""
+    Space.create(tmp_path / "space", max_attempts=7, sync=False).close()
+    failed = []
+
+    def put(space, name):
+        try:
+            space.put(name, b"1")
+            assert space.queue(name).settings.max_attempts == 7
+        except Exception as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    for turn in range(30):
+        spaces = [Space(tmp_path / "space") for _ in range(6)]
+        threads = [threading.Thread(target=put, args=(space, f"q{turn}")) for space in spaces]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for space in spaces:
+            space.close()
+    assert failed == []
+    assert not [name for name in os.listdir(tmp_path / "space" / ".space") if name.startswith("create-")]
