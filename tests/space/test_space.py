@@ -1025,3 +1025,28 @@ def test_copy_of_a_space_has_the_attributes(space, tmp_path):
         b"one": (CARRIED, next(space.queue("a").peek()).expires_at),
         b"two": (CARRIED, None),
     }
+
+
+def test_a_new_queue_is_made_with_its_settings_by_many_at_once(tmp_path):
+    """Nobody meets the directory without them: it comes into the space whole."""
+    Space.create(tmp_path / "space", max_attempts=7, sync=False).close()
+    failed = []
+
+    def put(space, name):
+        try:
+            space.put(name, b"1")
+            assert space.queue(name).settings.max_attempts == 7
+        except Exception as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    for turn in range(30):
+        spaces = [Space(tmp_path / "space") for _ in range(6)]
+        threads = [threading.Thread(target=put, args=(space, f"q{turn}")) for space in spaces]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for space in spaces:
+            space.close()
+    assert failed == []
+    assert not [name for name in os.listdir(tmp_path / "space" / ".space") if name.startswith("create-")]
