@@ -2,10 +2,12 @@
 
     python benchmarks/growth.py                          10, 10,000 and 200,000 beside, on tmpfs and, as root, ext4
     python benchmarks/growth.py --beside 10 1000 --on tmpfs --rounds 2
+    python benchmarks/growth.py --write                  keep the figures in results/growth.json
 
 Each row is one work beside one state; each column is a number of messages of that state. A cell is a fresh process on a
-queue that was filled by hand, the CPU of one operation, the least of the rounds; the last column is the worst ratio to
-the smallest. The second table is of works on many messages: there the cost of one message is compared.
+queue that was filled by hand, the CPU of one operation, the least of the rounds, in which the columns take turns; the
+last column is the worst ratio to the smallest. The second table is of works on many messages: there the cost of one
+message is compared. Shapes are also asserted, by counting, in tests/project/test_growth.py.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ MANY = (3_000, 30_000, 300_000)
 STATES = ("delayed", "leased", "backing off", "dead", "done")
 SETTINGS: dict[str, Any] = {"sync": False, "lease": 3600.0}
 HOUR = 3_600_000_000
+RESULTS = Path(__file__).parent / "results/growth.json"
 
 
 # --- filling a queue by hand, as docs/protocol.md says ------------------------------------------------------
@@ -133,7 +135,10 @@ def find_ready(path: str) -> float:
 
     queue = Queue(path, **SETTINGS)
     id = queue.put(b"x")
-    return _per(500, lambda: queue.message(id))
+    try:
+        return _per(500, lambda: queue.message(id))
+    finally:
+        queue.get(timeout=0).ack()
 
 
 def peek_ready(path: str) -> float:
@@ -142,7 +147,10 @@ def peek_ready(path: str) -> float:
 
     queue = Queue(path, **SETTINGS)
     queue.put(b"x")
-    return _per(200, lambda: list(queue.peek()))
+    try:
+        return _per(200, lambda: list(queue.peek()))
+    finally:
+        queue.get(timeout=0).ack()
 
 
 BESIDE_WORKS = {
@@ -190,6 +198,16 @@ def redrive(path: str, count: int) -> float:
     return (time.process_time() - begin) / count * 1e6
 
 
+def drain_redriven(path: str, count: int) -> float:
+    """Claim and acknowledge so many messages that were redriven."""
+    from dirqueue import Queue
+
+    fill(path, "dead", count)
+    queue = Queue(path, **SETTINGS)
+    queue.redrive()
+    return _drain(queue, count)
+
+
 def purge(path: str, count: int) -> float:
     """Purge so many done messages that are past their time."""
     from dirqueue import Queue
@@ -214,12 +232,12 @@ def keep_done(path: str, count: int) -> float:
 
 
 def limited(path: str, count: int) -> float:
-    """Put + get + ack in a queue with max_messages that is full but for a tenth."""
+    """Put + get + ack in a queue with max_messages that is full but for a hundredth."""
     from dirqueue import Queue
 
     Queue(path, **SETTINGS).put_many(b"x" for _ in range(count))
-    queue = Queue(path, max_messages=count + count // 10, **SETTINGS)
-    steps = max(count // 10, 1)
+    queue = Queue(path, max_messages=count + max(1, count // 100), **SETTINGS)
+    steps = 1000
     begin = time.process_time()
     for _ in range(steps):
         queue.put(b"x")
@@ -240,16 +258,28 @@ def priorities(path: str, count: int) -> float:
 
 
 def renewals(path: str, count: int) -> float:
-    """So many leases of one process, each renewed once by its renewer's engine."""
+    """So many leases that were claimed one after the other and are kept alive: the CPU of one renewal."""
     from dirqueue import Queue
+    from dirqueue.renewer import RENEWER
 
-    queue = Queue(path, **SETTINGS)
+    queue, renewed = Queue(path, **SETTINGS), [0]
+
+    class Held:
+        def __init__(self, lease: Any) -> None:
+            self.lease = lease
+
+        def renew(self) -> None:
+            renewed[0] += 1
+            self.lease.renew()
+
     queue.put_many(b"x" for _ in range(count))
-    leases = [queue.get(timeout=0) for _ in range(count)]
-    begin = time.process_time()
-    for lease in leases:
-        lease.renew()
-    return (time.process_time() - begin) / count * 1e6
+    held = [Held(queue.get(timeout=0)) for _ in range(count)]
+    for each in held:
+        RENEWER.watch(each, 5.0)
+        time.sleep(2.0 / count)
+    begin, before = time.process_time(), renewed[0]
+    time.sleep(10.0)
+    return (time.process_time() - begin) / (renewed[0] - before) * 1e6
 
 
 def set_of(path: str, count: int) -> float:
@@ -259,8 +289,8 @@ def set_of(path: str, count: int) -> float:
     queues = [Queue(f"{path}/q{number}", **SETTINGS) for number in range(count)]
     for queue in queues:
         queue.put(b"x")
-    both = QueueSet(queues)
     begin = time.process_time()
+    both = QueueSet(queues)
     for _ in range(count):
         both.get(timeout=0).ack()
     return (time.process_time() - begin) / count * 1e6
@@ -269,6 +299,7 @@ def set_of(path: str, count: int) -> float:
 MANY_WORKS: dict[str, tuple[Callable[[str, int], float], tuple[int, ...]]] = {
     "leases that expire at once": (expire_at_once, (500, 5_000, 50_000)),
     "redrive": (redrive, MANY),
+    "drain of what was redriven": (drain_redriven, MANY),
     "purge of done": (purge, MANY),
     "keep_done": (keep_done, MANY),
     "max_messages near its limit": (limited, MANY),
@@ -281,25 +312,30 @@ MANY_WORKS: dict[str, tuple[Callable[[str, int], float], tuple[int, ...]]] = {
 # --- running --------------------------------------------------------------------------------------------------
 
 
-def cell(where: str, *arguments: object) -> float:
-    """Run one cell in a process of its own, on a directory of its own."""
-    path = tempfile.mkdtemp(dir=where)
-    try:
-        command = [sys.executable, __file__, "--cell", f"{path}/q", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        return float(done.stdout)
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+def cell(path: str, *arguments: object) -> float:
+    """Run one cell in a process of its own."""
+    command = [sys.executable, __file__, "--cell", path, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return float(done.stdout)
 
 
-def run_cell(path: str, work: str, state: str, count: int) -> float:
+def apart(where: str, work: str, count: int) -> float:
+    """Run one cell on a directory of its own."""
+    with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as path:
+        return cell(f"{path}/q", work, count)
+
+
+def run_cell(path: str, work: str, count: int) -> float:
     """One measurement, in this process."""
-    if work in MANY_WORKS:
-        return MANY_WORKS[work][0](path, count)
-    fill(path, state, count)
-    return BESIDE_WORKS[work](path)
+    return MANY_WORKS[work][0](path, count) if work in MANY_WORKS else BESIDE_WORKS[work](path)
+
+
+def least(rounds: int, counts: list[int], measure: Callable[[int], float]) -> list[float]:
+    """Return the least of the rounds for each count; the counts take turns."""
+    rows = [[measure(count) for count in counts] for _ in range(rounds)]
+    return [min(column) for column in zip(*rows, strict=True)]
 
 
 def show(title: str, cells: list[float]) -> None:
@@ -307,24 +343,42 @@ def show(title: str, cells: list[float]) -> None:
     print(f"{title:44}", *(f"{each:9.1f}" for each in cells), f"{max(cells) / cells[0]:7.2f}", flush=True)
 
 
-def measure(name: str, where: str, options: argparse.Namespace) -> None:
-    """Print both tables of one filesystem."""
+def measure_beside(name: str, where: str, options: argparse.Namespace) -> Iterator[tuple[str, list[float]]]:
+    """Print the first table of one filesystem, and yield its rows."""
     print(f"\n{name}: CPU of one operation in microseconds, beside so many messages of the state")
     print(f"{'':44}", *(f"{each:9}" for each in options.beside), "  worst")
-    for work in BESIDE_WORKS:
-        for state in STATES:
-            least = [
-                min(cell(where, work, state, count) for _ in range(options.rounds))
-                for count in options.beside
-            ]
-            show(f"{work}, {state}", least)
+    for state in options.states:
+        with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as path:
+            for count in options.beside:
+                fill(f"{path}/{count}", state, count)
+            for work in BESIDE_WORKS:
+                title = f"{work}, {state}"
+                found = least(
+                    options.rounds,
+                    options.beside,
+                    lambda count, work=work: cell(f"{path}/{count}", work, count),
+                )
+                show(title, found)
+                yield title, found
+
+
+def measure_many(name: str, where: str, options: argparse.Namespace) -> Iterator[tuple[str, list[float]]]:
+    """Print the second table of one filesystem, and yield its rows."""
     print(f"\n{name}: CPU of one message in microseconds, of few, of some and of many")
-    for work, (_, counts) in MANY_WORKS.items():
-        some = [max(1, int(count * options.scale)) for count in counts]
-        show(
-            f"{work}, {some[-1]}",
-            [min(cell(where, work, "-", n) for _ in range(options.rounds)) for n in some],
-        )
+    for work in options.works:
+        counts = [max(1, int(count * options.scale)) for count in MANY_WORKS[work][1]]
+        title = f"{work}, {counts[-1]:,}"
+        found = least(options.rounds, counts, lambda count, work=work: apart(where, work, count))
+        show(title, found)
+        yield title, found
+
+
+def keep(name: str, about: str, table: str, title: str, costs: list[float]) -> None:
+    """Add a row to the kept ones: a run may take hours, and be ended before its end."""
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    entry = kept.setdefault(name, {"about": about})
+    entry.setdefault(table, {})[title] = [round(cost, 1) for cost in costs]
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -336,16 +390,23 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of the second table")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--on", nargs="+", default=["tmpfs", "ext4"])
-    parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--states", nargs="*", default=list(STATES), help="rows of the first table")
+    parser.add_argument("--works", nargs="*", default=list(MANY_WORKS), help="rows of the second table")
+    parser.add_argument("--write", action="store_true", help="keep the figures in results/")
+    parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cell:
-        path, work, state, count = options.cell
-        print(run_cell(path, work, state, int(count)))
+        path, work, count = options.cell
+        print(run_cell(path, work, int(count)))
         return
     for name in options.on:
         try:
-            with mounts.place(name) as place:
-                measure(name, str(place.path), options)
+            with mounts.place(name, own=True) as place:
+                where = str(place.path)
+                for table, measure in (("beside", measure_beside), ("many", measure_many)):
+                    for title, costs in measure(name, where, options):
+                        if options.write:
+                            keep(name, place.about, table, title, costs)
         except mounts.Refused as refusal:
             print(f"left out: {refusal}", file=sys.stderr)
 

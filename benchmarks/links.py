@@ -4,8 +4,12 @@
     python benchmarks/links.py --counts 1000 10000 --rounds 5 --on tmpfs
 
 First table: the CPU of a message that is published, and of one that is claimed, read and acknowledged, as ratios to the
-file floor and to the link floor in C of the same round; medians of the rounds. Second table: the wall time of one
-durable put, by one and by four processes at once, on images that lie on the real disk.
+file floor and to the link floor in C: of the least of the rounds, in which all take turns. Second table: the wall time
+of one durable put, by one and by four processes at once, on images that lie on the real disk; medians. Third table:
+what one durable put asks of that disk, counted by the kernel: the same however busy the machine is.
+
+    python benchmarks/links.py --write                keep the figures in results/links.json
+    python benchmarks/links.py --counts               only durable puts; --puts 0: only CPU
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import floor
 import mounts
@@ -37,6 +42,7 @@ GOALS = {
     "xfs": ((0.7, 1.0), (1.25, None), (1.2, 1.2)),
 }
 Pair = tuple[float, float]
+RESULTS = Path(__file__).parent / "results/links.json"
 
 
 # --- CPU -------------------------------------------------------------------------------------------------------
@@ -82,7 +88,7 @@ def cell(name: str, where: str, count: int, size: int) -> Pair:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def compare(name: str, where: str, options: argparse.Namespace) -> None:
+def compare(name: str, where: str, options: argparse.Namespace) -> dict[str, Any]:
     """Print the first table of one filesystem."""
     of_files, of_links, files = GOALS[name]
     print(f"\n{name}: CPU, publish / drain; goals: links {_pair(of_files)} of the file floor and", end=" ")
@@ -91,12 +97,16 @@ def compare(name: str, where: str, options: argparse.Namespace) -> None:
         f"{'size':>5} {'messages':>9}  {'links, of files in C':>22}  {'links, of links in C':>22}  ", end=""
     )
     print(f"{'files, of files in C':>22}   C files, C links (us)")
-    for size in options.sizes:
-        for count in options.counts:
-            _row(where, count, size, options.rounds or max(1, min(15, 60_000 // count)))
+    return {
+        f"{size} bytes, {count:,} messages": _row(
+            where, count, size, options.rounds or max(1, min(15, 60_000 // count))
+        )
+        for size in options.sizes
+        for count in options.counts
+    }
 
 
-def _row(where: str, count: int, size: int, rounds: int) -> None:
+def _row(where: str, count: int, size: int, rounds: int) -> dict[str, list[float]]:
     names = ["c files", "c links", "files", "links"]
     rows = []
     for _ in range(rounds):
@@ -104,18 +114,23 @@ def _row(where: str, count: int, size: int, rounds: int) -> None:
         rows.append({name: cell(name, where, count, size) for name in names})
 
     def ratio(ours: str, theirs: str) -> str:
-        return _pair(tuple(statistics.median(row[ours][i] / row[theirs][i] for row in rows) for i in (0, 1)))
+        return _pair(tuple(least[ours][i] / least[theirs][i] for i in (0, 1)))
 
-    base = [
-        statistics.median(row[name][i] for row in rows) * 1e6
-        for name in ("c files", "c links")
-        for i in (0, 1)
-    ]
+    least = {name: [min(row[name][i] for row in rows) for i in (0, 1)] for name in names}
+    base = [least[name][i] * 1e6 for name in ("c files", "c links") for i in (0, 1)]
     print(
         f"{size:5} {count:9}  {ratio('links', 'c files'):>22}  {ratio('links', 'c links'):>22}  "
         f"{ratio('files', 'c files'):>22}   {base[0]:.1f} {base[1]:.1f}, {base[2]:.1f} {base[3]:.1f}  (n={rounds})",
         flush=True,
     )
+    return {name: [round(cost * 1e6, 2) for cost in costs] for name, costs in least.items()}
+
+
+def keep(name: str, about: str, table: str, rows: dict[str, Any]) -> None:
+    """Add the rows to the kept ones."""
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept.setdefault(name, {}).setdefault(table, {"about": about}).update(rows)
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def _pair(values: tuple[float | None, ...]) -> str:
@@ -197,7 +212,7 @@ def durable(where: str, name: str, processes: int, count: int) -> float:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def compare_durable(name: str, where: str, options: argparse.Namespace) -> None:
+def compare_durable(name: str, where: str, options: argparse.Namespace) -> dict[str, list[float]]:
     """Print the second table of one filesystem."""
     print(
         f"\n{name}, on the disk: one durable put of 100 bytes, milliseconds of wall, by 1 and by 4 processes"
@@ -210,8 +225,35 @@ def compare_durable(name: str, where: str, options: argparse.Namespace) -> None:
             for processes in (1, 4):
                 spent = durable(where, each, processes, options.puts)
                 times.setdefault((each, processes), []).append(spent)
+    rows = {}
     for each in DURABLE:
-        print(f"{each:32}", *(f"{statistics.median(times[each, n]):7.2f}" for n in (1, 4)), flush=True)
+        rows[each] = [round(statistics.median(times[each, n]), 3) for n in (1, 4)]
+        print(f"{each:32}", *(f"{spent:7.2f}" for spent in rows[each]), flush=True)
+    return rows
+
+
+def compare_requests(name: str, where: str, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Print the third table of one filesystem: writes, KiB and flushes of one durable put."""
+    print(f"\n{name}, on the disk: what one durable put of 100 bytes asks of it: writes, KiB, flushes")
+    device = mounts.filesystem_of(where)[1]
+    rows = {}
+    for each, make in DURABLE.items():
+        put, body = make(f"{tempfile.mkdtemp(dir=where)}/q"), b"x" * 100
+        for _ in range(10):
+            put(body)
+        before = _requests(device)
+        for _ in range(options.puts):
+            put(body)
+        spent = [(now - then) / options.puts for now, then in zip(_requests(device), before, strict=True)]
+        rows[each] = [round(count, 2) for count in spent]
+        print(f"{each:32}", *(f"{count:7.2f}" for count in rows[each]), flush=True)
+    return rows
+
+
+def _requests(device: str) -> tuple[float, ...]:
+    """Return the writes, the KiB and the flushes of a device until now; see Documentation/block/stat of Linux."""
+    fields = Path("/sys/block", Path(device).name, "stat").read_text(encoding="ascii").split()
+    return int(fields[4]), int(fields[6]) / 2, int(fields[15])
 
 
 def main() -> None:
@@ -219,13 +261,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--counts", type=int, nargs="+", default=list(COUNTS))
+    parser.add_argument("--counts", type=int, nargs="*", default=list(COUNTS))
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument(
         "--rounds", type=int, default=0, help="rounds per row (default: by the number of messages)"
     )
     parser.add_argument("--puts", type=int, default=200, help="durable puts per process")
     parser.add_argument("--on", nargs="+", default=["tmpfs", "ext4", "xfs"])
+    parser.add_argument("--write", action="store_true", help="keep the figures in results/")
     parser.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--producer", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -237,17 +280,25 @@ def main() -> None:
         name, path, count = options.producer
         print(producer(name, path, int(count)))
         return
-    for name in options.on:
+    for name in options.on if options.counts else ():
         try:
             with mounts.place(name, own=True) as place:
-                compare(name, str(place.path), options)
+                rows = compare(name, str(place.path), options)
+                if options.write:
+                    keep(name, place.about, "cpu", rows)
         except mounts.Refused as refusal:
             print(f"left out: {refusal}", file=sys.stderr)
     for name in options.on:
-        if name != "tmpfs":
+        if name != "tmpfs" and options.puts:
             try:
                 with mounts.place(name, disk=Path(tempfile.gettempdir())) as place:
-                    compare_durable(name, str(place.path), options)
+                    for title, table in (
+                        ("durable put, ms", compare_durable),
+                        ("durable put: writes, KiB, flushes", compare_requests),
+                    ):
+                        rows = table(name, str(place.path), options)
+                        if options.write:
+                            keep(name, place.about, title, rows)
             except mounts.Refused as refusal:
                 print(f"left out: {refusal}", file=sys.stderr)
 

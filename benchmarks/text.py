@@ -2,7 +2,7 @@
 
     python benchmarks/text.py [--deep 1000000] [--rounds 3] [--json]
 
-Runs alone; nothing else reads what it writes. CPU time of this process, the least of a few rounds, alternating.
+Runs alone; nothing else reads what it writes. CPU time of this process, the least of a few rounds, alternating (the ratios of the medians are shown too).
 textqueue 1.1 has neither lock nor claim, so for one careful process it is quicker; what it costs is shown too.
 """
 
@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import resource
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -178,6 +179,10 @@ def least(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: min(each[name] for each in rounds) for name in rounds[0]}
 
 
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+
+
 def measure(folder: str, deep: int, rounds: int, steps: int) -> dict:
     found: dict[str, list] = {name: [] for name in ("native", "text", "theirs")}
     shallow_rounds, deep_rounds = [], []
@@ -205,6 +210,7 @@ def measure(folder: str, deep: int, rounds: int, steps: int) -> dict:
     return {
         "deep": deep, "micros": {"native": native, "text": text, "textqueue": other}, "shallow": shallow,
         "deepest": deepest, "first_get_seconds": opening, "crowd_per_second": crowds, "ratios": ratios,
+        "medians": {name: medians(each) for name, each in found.items()},
     }  # fmt: skip
 
 
@@ -219,6 +225,11 @@ def show(result: dict) -> bool:
         )
     for name, figures in result["micros"].items():
         print(f"{name:10}", "  ".join(f"{what} {value:.1f} µs" for what, value in figures.items()))
+    middle = result["medians"]
+    print(
+        "medians:  ",
+        "  ".join(f"{what} {middle['text'][what] / middle['native'][what]:.2f}" for what in middle["text"]),
+    )
     print(
         "seconds to the first get:", "  ".join(f"{k} {v:.3f}" for k, v in result["first_get_seconds"].items())
     )

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
+from dirqueue.bounds import Bound, too_large
 from dirqueue.errors import SettingsError
 from dirqueue.layouts.base import Layout, refuse
 from dirqueue.message import Extras
-from dirqueue.room import Room, too_large
 from dirqueue.settings import check_priority, check_seconds
 
 #: The most that the names and values of attributes may take together, in characters.
@@ -38,7 +38,7 @@ class Admission:
         self._layout = layout
         self._settings = settings = layout.settings
         self._path = layout.directory.path
-        self.room = Room(layout, settings.max_messages)
+        self.bound = Bound(layout, settings.max_messages)
         #: Whether a put without arguments has anything to satisfy.
         self.limited = bool(settings.max_size or settings.max_messages or settings.priorities)
 
@@ -56,7 +56,7 @@ class Admission:
             check_seconds("timeout", timeout)
         priority = self._priority(priority)
         if self._settings.max_messages:
-            self.room.take(wanted, timeout)
+            self.bound.reserve(wanted, timeout)
         return priority
 
     def delay(self, delay: float, at: datetime | None) -> float:

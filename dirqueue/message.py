@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from dirqueue import codecs
+from dirqueue.errors import QueueError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,8 +48,6 @@ class Details(NamedTuple):
     own_id: str = ""
     #: The body, if it was replaced.
     body: bytes | None = None
-    #: The transaction that wrote it; empty if it was a change by itself.
-    txn: str = ""
 
 
 class Entry(NamedTuple):
@@ -323,6 +322,15 @@ class Message(Generic[T]):
         failure = self.failure
         return failure.trace if failure else None
 
+    def _told(self) -> tuple[str | None, int | None, int | None]:
+        """Return its own id, its failures and its size; nothing of a task whose side file is damaged."""
+        try:
+            return self.own_id, self.failures, self.size
+        except QueueError:
+            if self.entry.card is None:
+                raise
+            return None, None, None
+
     def cancel(self) -> None:
         """Remove an unclaimed message; MessageNotFound if another client was faster."""
         self._source.cancel(self.entry)
@@ -338,6 +346,7 @@ class Message(Generic[T]):
         failure = self.failure
         leased_at = self.leased_at
         extras = self.extras or Extras({})
+        own_id, failures, size = self._told()
         return {
             "id": self.id,
             "state": self.state,
@@ -349,9 +358,9 @@ class Message(Generic[T]):
             "token": self.token or None,
             "version": self.version,
             "holder": self.holder,
-            "own_id": self.own_id,
-            "failures": self.failures,
-            "size": self.size,
+            "own_id": own_id,
+            "failures": failures,
+            "size": size,
             "error": failure.error if failure else None,
             "failed_at": failure.at.isoformat() if failure else None,
             "trace": failure.trace if failure else None,

@@ -65,6 +65,8 @@ class _Settings(NamedTuple):
     granularity: int = 60
     #: dirq-normal: elements in a directory.
     maxelts: int = 16000
+    #: text: write lines below each message that say who holds it, how often it was tried, and why it failed.
+    annotate: bool = False
     #: vsqs: write times in milliseconds, as its document says, not in microseconds, as its code does.
     milliseconds: bool = False
 
@@ -93,6 +95,7 @@ class Given(TypedDict, total=False):
     schema: Mapping[str, str] | None
     granularity: int
     maxelts: int
+    annotate: bool
     milliseconds: bool
 
 
@@ -236,6 +239,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "schema": _schema,
     "granularity": _number(0, whole=True),
     "maxelts": _number(1, whole=True),
+    "annotate": _flag,
     "milliseconds": _flag,
 }
 NAMES = tuple(_CHECKS)

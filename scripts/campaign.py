@@ -178,7 +178,7 @@ def real_nfs(scale: float, _place: Path, progress: Progress) -> Result:
         ):
             count = int(2_000 * scale)
             acked, lost = network.flow(f"{one}/flow", f"{two}/flow", count)
-            wrong = network.judge(f"{export}/flow", count, acked, lost)
+            wrong = network.judge(f"{export}/flow", count, acked, lost) + network.text_file(one)
             site = soak.Site([f"{one}/soak", f"{two}/soak"], settings={"lease": 3.0, "margin": 1.0})
             account = soak.run(
                 place,
@@ -268,6 +268,23 @@ def transactions(scale: float, _place: Path, progress: Progress) -> Result:
     return result
 
 
+def streams(scale: float, place: Path, progress: Progress) -> Result:
+    """Streams beside producers, consumers and a purger, while drivers, JVMs and Python processes of Spark are killed."""
+    from lab import stream_faults
+
+    runs, wrong = max(1, round(20 * scale)), []
+    put = acked = kills = drivers = 0
+    for seed in range(1, runs + 1):
+        account = stream_faults.run(place / str(seed), seed, kills=3)
+        put, acked = put + account.put, acked + account.acked
+        kills, drivers = kills + len(account.kills), drivers + account.drivers
+        wrong += [f"seed {seed}: {each}" for each in account.wrong]
+        progress(kills, 3 * runs, len(wrong))
+        shutil.rmtree(place / str(seed))
+    done = f"{put:,} put, {acked:,} acknowledged by plain consumers, the others streamed once"
+    return kills, f"{runs} runs, {drivers} drivers; {done}", wrong
+
+
 CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple[str, ...]]] = {
     "interleavings": (interleavings, "schedules", ()),
     "model": (
@@ -295,6 +312,7 @@ CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple
     "users": (cells("test_users", "three users, three modes, three umasks"), "cells", ("root",)),
     "soak": (killer, "kills", ()),
     "transactions": (transactions, "states", ()),
+    "streams": (streams, "kills", ("spark",)),
 }
 
 

@@ -43,6 +43,7 @@ def edit(args: argparse.Namespace) -> int:
     """Let a person edit a copy, then merge it."""
     with open_queue(args.queue) as queue:
         layout = _text(queue, "edited")
+        layout.need_locks()  # before a person writes what cannot be saved
         with tempfile.TemporaryDirectory(prefix="dirqueue-edit-") as folder:
             copy = os.path.join(folder, os.path.basename(queue.path))
             before = layout.data()

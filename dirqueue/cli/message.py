@@ -48,7 +48,10 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("ids", metavar="ID", nargs="+", help="what put printed; ls lists them")
     parser.add_argument(
-        "--delay", type=seconds, metavar="TIME", help="when it can be got from now, e.g. 5m; 0: at once"
+        "--delay",
+        type=seconds,
+        metavar="TIME",
+        help="how long until it is ready, from now, e.g. 5m; 0: at once",
     )
     parser.add_argument(
         "-p", "--priority", type=whole, metavar="N", help="1 is the most urgent, in a queue with priorities"

@@ -64,20 +64,20 @@ def add(subparsers: Any) -> None:
         "--at",
         type=moment,
         metavar="INSTANT",
-        help="from when on it can be got, instead of --delay, e.g. 2027-01-01T06:00 (local time) or ...T06:00Z",
+        help="when it becomes ready, instead of --delay, e.g. 2027-01-01T06:00 (local time) or ...T06:00Z",
     )
     parser.add_argument(
         "--delay",
         type=seconds,
         default=0.0,
         metavar="TIME",
-        help="when it can be got, e.g. 5m (default: at once)",
+        help="how long until it is ready, e.g. 5m (default: at once)",
     )
     parser.add_argument(
         "--ttl",
         type=seconds,
         metavar="TIME",
-        help="how long it can be got, e.g. 1h; then it goes to the dead letters (default: for ever)",
+        help="how long it may be delivered, e.g. 1h; then it goes to the dead letters (default: no limit)",
     )
     parser.add_argument(
         "-a",

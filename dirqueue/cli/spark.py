@@ -133,7 +133,11 @@ def _add_report(jobs: Any) -> None:
     how.add_argument("--json", action="store_true", help="one JSON object per queue")
     how.add_argument("--table", action="store_true", help="a table, as on a terminal")
     parser.add_argument("--records", action="store_true", help="count the records in messages too")
-    parser.add_argument("--chart", metavar="FILE.svg", help="also write a chart image")
+    parser.add_argument(
+        "--chart",
+        metavar="FILE",
+        help="also write a chart: FILE.svg, or FILE.png where matplotlib is installed",
+    )
 
 
 def _add_purge(jobs: Any) -> None:
@@ -278,8 +282,8 @@ def fill(args: argparse.Namespace) -> int:
 
 def report(args: argparse.Namespace) -> int:
     """Count queues and print a table."""
-    if args.chart and not args.chart.lower().endswith(".svg"):
-        raise SettingsError(f"the chart is an SVG image: name it FILE.svg, not {args.chart!r:.60}")
+    if args.chart and not args.chart.lower().endswith((".svg", ".png")):
+        raise SettingsError(f"the chart is an SVG or PNG image: name it FILE.svg, not {args.chart!r:.60}")
     spark = _session(args)
     from dirqueue.disk import fs
     from dirqueue.spark.jobs.report import report as run
@@ -289,7 +293,8 @@ def report(args: argparse.Namespace) -> int:
     if args.chart:
         directory = fs.open(os.path.dirname(os.path.abspath(args.chart)), fs.DIRECTORY)
         try:
-            fs.replace_file(os.path.basename(args.chart), done.to_svg().encode(), directory, sync=False)
+            image = done.to_png() if args.chart.lower().endswith(".png") else done.to_svg().encode()
+            fs.replace_file(os.path.basename(args.chart), image, directory, sync=False)
         finally:
             fs.close(directory)
     lines = [asdict(line) for line in done.lines]

@@ -27,7 +27,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("ids", metavar="ID", nargs="*", help="wait for these messages only")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="TIME", help="how long to wait (default: for ever)"
+        "--timeout", type=seconds, metavar="TIME", help="how long to wait (default: no limit)"
     )
 
 

@@ -111,13 +111,13 @@ class OnDead:
         return {"dead": self._run}
 
     def _run(self, event: Event) -> None:
-        told = {"queue": event.queue, "id": event.id, "attempts": event.attempts, "error": event.error}
-        env = {f"DIRQUEUE_{name.upper()}": _variable(value) for name, value in told.items()}
+        details = {"queue": event.queue, "id": event.id, "attempts": event.attempts, "error": event.error}
+        env = {f"DIRQUEUE_{name.upper()}": _variable(value) for name, value in details.items()}
         try:
             done = subprocess.run(  # noqa: S602 - the command of whoever started the worker
                 self._command,
                 shell=True,
-                input=(output.dumps(told | {"trace": event.trace}) + "\n").encode(),
+                input=(output.dumps(details | {"trace": event.trace}) + "\n").encode(),
                 env=os.environ | env,
                 timeout=COMMAND_SECONDS,
                 check=False,

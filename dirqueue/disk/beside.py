@@ -101,11 +101,25 @@ class Beside(Directory):
             return descriptor
 
     def _mount(self) -> mount.Mount:
+        """Return the mount that the file is on, or will be."""
         above = os.path.dirname(self.path)
+        while not fs.exists(above, -1):
+            above = os.path.dirname(above)
         try:
             return mount.Mount(mount.fstype_of(fs.stat(above).st_dev, above))
         except OSError:
             return mount.Mount("unknown")
+
+    def need_locks(self) -> None:
+        """Raise LayoutError where a lock may bind this host only."""
+        # NFS: two hosts that each hold "the" lock would write over each other's lines. A rename needs no lock.
+        self.fd  # noqa: B018 - looks for the directory, and at its mount
+        if self.mount.locks_may_be_local:
+            raise LayoutError(
+                f"cannot change {self.path!r}: it is on a network filesystem ({self.mount.fstype}), where a lock may "
+                "bind one host only; keep a text queue on a local disk, or use a directory, which needs no lock",
+                path=self.path,
+            )
 
     def make(self) -> None:
         """Open the directory; make it if it is missing."""

@@ -38,6 +38,8 @@ class Mount:
         self.attributes_are_cached = network
         #: inotify reports only the changes made by this host.
         self.inotify_is_silent = network
+        #: A lock that is taken here may bind this host only (nolock, FUSE), and no call tells.
+        self.locks_may_be_local = network
         #: Other hosts may see the full length of a file only some time after its close (HDFS).
         self.closes_late = network
         #: There is no rename that refuses to replace; on a local filesystem the first publish finds out.

@@ -1,7 +1,7 @@
 """One try of one transaction, a function for each step of the chapter "Transactions" of docs/protocol.md.
 
-    sides      side/HH/ID.S   what names have no room for
     stage      X.if.T         what will appear, written where it will be visible
+    sides      side/HH/ID.S   what names have no room for
     plan       n.plan         where messages go, if any moves
     reserve    KEY/ID.if.T    ids of the user's own
     hold       X.un.T X.mv.T  what will go or move, in one order for everybody
@@ -59,8 +59,8 @@ class Attempt:
     """One try: T is its name, and none of its names is used again."""
 
     __slots__ = (
-        "_alive", "_asked", "_beaten", "_directory", "_fd", "_held", "_keyed", "_lean", "_moves", "_order", "_owner",
-        "_record", "_register", "_remote", "_sides", "_staged", "_txn", "_work", "committed", "skipped",
+        "_alive", "_asked", "_beaten", "_directory", "_fd", "_held", "_keyed", "_lean", "_made", "_moves", "_order",
+        "_owner", "_record", "_register", "_remote", "_sides", "_staged", "_txn", "_work", "committed", "skipped",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, work: Work) -> None:
@@ -70,8 +70,9 @@ class Attempt:
         self._work = work
         self._txn = owner.begin()
         self._register = f"{REGISTERS}/{register_of(self._txn)}"
-        self._order = sorted(work.consume)
-        self._moves = {each.id: each.target for each in work.consume if each.target}
+        # COST: most transactions consume one message: 0.4 µs less of 45 than to sort and to look for moves.
+        self._order = sorted(work.consume) if len(work.consume) != 1 else [*work.consume]
+        self._moves = {each.id: each.target for each in self._order if each.target}
         #: The deleted message that becomes the register.
         self._record = self._order[-1] if self._order and not self._moves else None
         mount = owner.directory.mount
@@ -80,6 +81,8 @@ class Attempt:
         # transactions that each need what the other one takes could both commit.
         self._lean = not work.need and (mount.ordered or not work.sync)
         self._sides = [*work.sides, *(each.side for each in work.insert if each.side is not None)]
+        #: Of these, what it has written.
+        self._made: list[str] = []
         self._staged: list[Insert] = []
         self._keyed: list[tuple[str, str]] = []
         self._held: list[Consumed] = []
@@ -99,17 +102,19 @@ class Attempt:
         """
         work = self._work
         try:
-            if self._sides:
-                write_sides(self._sides, self._txn, self._fd, sync=work.sync)
             self._stage()
             if work.carried:
                 keep_carried(work)
+            if self._sides:
+                write_sides(self._sides, self._made, self._fd, sync=work.sync)
             if work.notes:
                 write_notes(work.notes, self._fd)
             if self._moves:
                 self._plan()
-            if any(insert.key for insert in work.insert):
-                self._reserve()
+            for insert in work.insert:
+                if insert.key:
+                    self._reserve()
+                    break
             if not self._lean or self._record is None or len(self._order) > 1:
                 self._hold()
             if work.sync:
@@ -404,7 +409,7 @@ class Attempt:
             fs.discard(f"{self._register}.plan", self._fd)
         drop_notes(self._work.notes, self._fd)
         if certain:
-            drop_sides((each.path for each in self._sides), self._fd)
+            drop_sides(self._made, self._fd)
             drop_carried(self._work.carried)
         self._rest()
         # A marker that another client set. Nobody needs it any more: no name of this transaction is left.

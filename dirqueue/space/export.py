@@ -101,6 +101,8 @@ def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
         try:
             record = json.loads(line)
             queue, id = record["queue"], record["own_id"]
+            failures = int(record.get("failures") or 0)
+            why = str(record["error"]) if failures and record.get("error") else None
             body = base64.b64decode(record["body"], validate=True)
             extras = _extras(record)
             naming.encode(queue)
@@ -108,12 +110,12 @@ def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
             raise SettingsError(f"line {number} is not as `export` writes them: {error}") from None
         target = space.queue(queue)
         priority = record.get("priority") if target.settings.priorities else None
-        if id is None:
+        if id is None and not failures:
             (target.layout if extras is None else target.layout.carrying(extras)).put(body, 0, priority)
             put += 1
             continue
         t = Transaction(ground, codec=BYTES)
-        t.put(queue, body, id=id, priority=priority, skip_existing=True)
+        t.put(queue, body, id=id, priority=priority, skip_existing=True, failures=max(0, failures), error=why)
         t._inserts[-1] = t._inserts[-1]._replace(extras=extras)  # noqa: SLF001 - put takes a ttl from now
         done = t.commit()
         skipped += len(done.skipped)

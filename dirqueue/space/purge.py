@@ -17,18 +17,16 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
 from dirqueue.layouts.base import Purged
-from dirqueue.layouts.native import conditions
+from dirqueue.layouts.native import conditions, holders
 from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
-from dirqueue.space import ids
+from dirqueue.space import ids, reads
 from dirqueue.space.sides import orphans
 
 if TYPE_CHECKING:
     from dirqueue.space.space import Space
 
-#: As deep as messages lie: in a part of a batch in a bucket of a room of a queue.
-DEPTH = 5
 LOCK = f"{SPACE}/purge.lock"
 
 
@@ -67,11 +65,26 @@ def clean(space: Space[Any], directory: Directory) -> int:
         else:
             _fence(path, fd)
     removed = ids.clean(directory)
-    for path in orphans(space.names(), space.queue, directory, stale, abort=True):
+    for path in (*orphans(directory, stale), *_unused_holders(directory, now - stale)):
         removed += fs.discard(path, fd)
     if gone and not sweep(directory, {os.path.basename(path).removesuffix(GONE) for path in gone}):
         removed += sum(fs.remove_tree(path, fd) for path in gone)
     return removed
+
+
+def _unused_holders(directory: Directory, before: int) -> list[str]:
+    """Return the texts of long holders that nobody has used since, and that no token of a task is of.
+
+    RACE: a holder that was stopped for so long before its claim is shown by its token; nothing else rests on the text.
+    """
+    old = {
+        each
+        for each in _listed(holders.HOLDERS, directory.fd)
+        if (facts := _facts(f"{holders.HOLDERS}/{each}", directory.fd)) and facts.st_mtime_ns // 1000 < before
+    }
+    if old:
+        old -= {text.partition(f".{holders.LONG}")[2][:32] for _, text in reads.every_name(directory.fd)}
+    return [f"{holders.HOLDERS}/{each}" for each in sorted(old)]
 
 
 def _fence(path: str, fd: int) -> None:
@@ -113,27 +126,10 @@ def _settled(fd: int, prefix: str, condition: Condition, register: Register) -> 
 
 def _conditional(fd: int) -> Iterator[tuple[str, Condition]]:
     """Yield every conditional name of the space, in whatever directory."""
-    queues = [
-        entry.name
-        for entry in list(fs.listing(".", fd))
-        if entry.is_dir(follow_symlinks=False) and entry.name != SPACE
-    ]
-    for folder in (*queues, ids.IDS):
-        yield from _walk(folder, fd, DEPTH)
-
-
-def _walk(folder: str, fd: int, depth: int) -> Iterator[tuple[str, Condition]]:
-    inner = []
-    try:
-        for entry in list(fs.listing(folder, fd)):
-            if entry.is_dir(follow_symlinks=False):
-                inner.append(f"{folder}/{entry.name}")
-            elif (condition := conditions.parse(entry.name)) is not None:
-                yield f"{folder}/", condition
-    except (FileNotFoundError, NotADirectoryError):
-        return  # RACE: emptied and removed since it was listed
-    for each in inner if depth else ():
-        yield from _walk(each, fd, depth - 1)
+    for prefix, text in (*reads.every_name(fd), *reads.names_below(ids.IDS, fd)):
+        condition = conditions.parse(text)
+        if condition is not None:
+            yield prefix, condition
 
 
 def _listed(path: str, fd: int) -> list[str]:

@@ -6,7 +6,7 @@ Layer: objects.  Touches: nothing.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dirqueue import states
@@ -15,6 +15,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import InvalidId, MessageNotFound, access_error
 from dirqueue.layouts.native import names as native_names
+from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.inspect import buckets
 from dirqueue.layouts.native.names import LATER, LEASED_ROOM
 from dirqueue.message import Message, age
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from dirqueue.space.ground import Ground
     from dirqueue.space.space import Space
 
+#: As deep as messages lie: in a part of a lot of a consumer in .spark/pins/ of a queue.
+DEPTH = 5
 #: How often the queues are looked at again that change while they are looked at.
 TRIES = 100
 
@@ -104,3 +107,26 @@ def times(layout: Layout) -> list[int]:
         except FileNotFoundError:
             found.append(0)
     return found
+
+
+def every_name(fd: int) -> Iterator[tuple[str, str]]:
+    """Yield (directory with its slash, name) of every file in the queues of a space, whoever's it is."""
+    queues = [entry.name for entry in list(fs.listing(".", fd)) if entry.is_dir(follow_symlinks=False)]
+    for queue in queues:
+        if queue != SPACE:
+            yield from names_below(queue, fd)
+
+
+def names_below(folder: str, fd: int, depth: int = DEPTH) -> Iterator[tuple[str, str]]:
+    """Yield the same of one directory, and of those in it."""
+    inner = []
+    try:
+        for entry in list(fs.listing(folder, fd)):
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(f"{folder}/{entry.name}")
+            else:
+                yield f"{folder}/", entry.name
+    except (FileNotFoundError, NotADirectoryError):
+        return  # RACE: emptied and removed since it was listed
+    for each in inner if depth else ():
+        yield from names_below(each, fd, depth - 1)

@@ -7,28 +7,33 @@ no name can mean any more is removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
-from dirqueue.layouts.native import resolve, sidefile
-from dirqueue.layouts.native.conditions import OPEN, REGISTERS
-from dirqueue.layouts.native.register import Register
-from dirqueue.message import Details, Entry
-from dirqueue.queue import Queue
+from dirqueue.layouts.native import conditions, names, resolve, sidefile
+from dirqueue.layouts.native.names import ACKED, DELAYED, LEASED, READY, Name
+from dirqueue.layouts.native.resolve import NEVER
+from dirqueue.space import reads
 from dirqueue.space.work import Aborted, Sidefile
 
 #: How often the directory of one is made again.
 TRIES = 6
+MESSAGES = frozenset((READY, DELAYED, LEASED, ACKED))
 
 
-def write_sides(sides: Iterable[Sidefile], txn: str, fd: int, *, sync: bool) -> None:
-    """Write side files. Raises Aborted if a number is taken (another one will be drawn), and plain OSError."""
+def write_sides(sides: Iterable[Sidefile], made: list[str], fd: int, *, sync: bool) -> None:
+    """Write side files, and add the paths of those that are ours to `made`.
+
+    Raises:
+        Aborted: a number is taken; another one will be drawn.
+        OSError: plain.
+    """
     folders = set()
     for path, details in sides:
-        _write(path, sidefile.dumps(details, txn), fd, sync=sync)
+        _write(path, sidefile.dumps(details), fd, sync=sync)
+        made.append(path)
         folders.add(path.rpartition("/")[0])
     for folder in sorted(folders) if sync else ():
         fs.sync_directory(folder, fd)
@@ -60,48 +65,47 @@ def drop_sides(paths: Iterable[str], fd: int) -> None:
         fs.discard(path, fd)
 
 
-def orphans(
-    names: Iterable[str], queue: Callable[[str], Queue[Any]], root: Directory, stale: int, *, abort: bool
-) -> list[str]:
-    """Return the side files that are stale, and that no name means or can come to mean.
+def orphans(root: Directory, stale: int) -> list[str]:
+    """Return the side files that are stale, and that no name of the space means or can come to mean.
 
-    RACE: it is decided first what can still be named, then every name is looked at, twice: a listing may miss a name
-    that is being renamed.
+    A put is staged before its side file is written, so that its conditional name means it. A change is of a message
+    that is there, with an earlier version: while it has that, a writer that was stopped may still go on.
+    RACE: every name is looked at after the side files were, and twice: a listing may miss one that is being renamed.
 
     Args:
-        names: The queues of the space.
-        queue: Opens one.
         root: The directory of the space.
         stale: How old one has to be, in microseconds.
-        abort: Whether to abort open transactions that wrote some; else theirs are left out.
     """
-    register = Register(root, REGISTERS)
-    verdict = register.decide if abort else register.look
-    found: dict[str, dict[int, Details]] = {}
+    found: dict[str, dict[int, int]] = {}
     for id, number in _old(root, stale):
-        details = _read(sidefile.path_of(id, number), root)
-        if details is not None and not (details.txn and verdict(details.txn) == OPEN):
-            found.setdefault(id, {})[number] = details
-    for name in names if found else ():
-        layout = queue(name).layout
-        for entry in (*layout.entries(), *layout.entries()):
-            own = entry.id[-ID_DIGITS:]
-            if own in found:
-                found[own] = {n: said for n, said in found[own].items() if not _means(entry, n, said)}
+        found.setdefault(id, {})[number] = _version(sidefile.path_of(id, number), root)
+    try:
+        for _ in range(2) if found else ():
+            for name in _names(root):
+                own, meant = name.id[-ID_DIGITS:], name.card.side if name.card is not None else 0
+                if own in found:
+                    at = name.card.version if name.card is not None else name.attempts
+                    found[own] = {n: first for n, first in found[own].items() if n != meant and first <= at}
+    except PermissionError:
+        return []  # another user's, with names in it that cannot be seen
     return [sidefile.path_of(id, number) for id, numbers in found.items() for number in numbers]
 
 
-def _means(entry: Entry, number: int, details: Details) -> bool:
-    """Return whether a message means a side file, or may come to mean it by a change by itself."""
-    meant = entry.card.side if entry.card is not None else 0
-    return number == meant or (not details.txn and entry.version < details.version)
+def _names(root: Directory) -> Iterator[Name]:
+    """Yield the names of all messages; of conditional ones, what they stand for."""
+    for _, text in reads.every_name(root.fd):
+        condition = conditions.parse(text)
+        name = condition.base if condition is not None else names.parse(text)
+        if name is not None and name.kind in MESSAGES:
+            yield name
 
 
-def _read(path: str, root: Directory) -> Details | None:
+def _version(path: str, root: Directory) -> int:
+    """Return the version of the first name that may mean a side file; NEVER if it is incomplete."""
     try:
-        return sidefile.loads(fs.read_file(path, root.fd))
+        return sidefile.loads(fs.read_file(path, root.fd)).version
     except (FileNotFoundError, ValueError):
-        return None  # RACE: gone; or not as we write them, and left alone
+        return NEVER
 
 
 def _old(root: Directory, stale: int) -> Iterator[tuple[str, int]]:

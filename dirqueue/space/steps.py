@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from dirqueue import states
+from dirqueue.bounds import too_large
 from dirqueue.disk.clock import micros
 from dirqueue.errors import Full, SettingsError
 from dirqueue.layouts.base import Claim, Layout
@@ -19,7 +20,6 @@ from dirqueue.layouts.native.side import note_of, note_text
 from dirqueue.lease import Lease
 from dirqueue.message import Card, Details, Entry, Extras, Message
 from dirqueue.queue import Queue
-from dirqueue.room import too_large
 from dirqueue.settings import Settings, check_count, check_priority, check_seconds
 from dirqueue.space import ids
 from dirqueue.space.work import Carried, Consumed, Insert, Sidefile, Work

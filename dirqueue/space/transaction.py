@@ -21,7 +21,7 @@ from dirqueue.codecs import Codec, encode
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import new_id
-from dirqueue.errors import Contended, LeaseLost, SettingsError, access_error
+from dirqueue.errors import Contended, LeaseLost, MessageNotFound, SettingsError, access_error
 from dirqueue.failure import describe
 from dirqueue.layouts.base import Claim
 from dirqueue.layouts.native import conditions, names, resolve
@@ -29,7 +29,7 @@ from dirqueue.lease import Lease, finish, frozen
 from dirqueue.message import Entry, Message
 from dirqueue.settings import check_count, check_seconds
 from dirqueue.space import ids, steps
-from dirqueue.space.carried import drop_carried, keep_carried, leave_carried, skipped
+from dirqueue.space.carried import leave_carried, skipped
 from dirqueue.space.commit import Attempt
 from dirqueue.space.conflicts import Judge
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
@@ -379,8 +379,7 @@ class Transaction:
                         held.enter_context(frozen(step.lease, step.verb))
                     except LeaseLost as lost:
                         raise self._judge().lost(step, lost) from lost
-            judge = self._judge()
-            if judge.is_held():
+            if (judge := self._judge()).is_held():
                 raise judge.conflict() or self._contended()
             alone = len(self._steps) == 1 and not self._inserts and not self._needs
             left_out, work = self._alone() if alone else self._run()
@@ -394,7 +393,10 @@ class Transaction:
     def _alone(self) -> tuple[list[str], Work]:
         """One change by itself is one call, and needs no transaction."""
         step = self._steps[0]
-        work = self._make_up()
+        try:
+            work = self._make_up()
+        except MessageNotFound:
+            return self._run()  # finds out what has become of it
         if (
             step.lease is None
             or step.alone is None
@@ -409,39 +411,33 @@ class Transaction:
         return [], work
 
     def _move_alone(self, step: Step, work: Work) -> tuple[list[str], Work]:
+        if self._ground.directory.mount.replies_can_be_lost or work.carried:
+            return self._run()  # NFS: a register tells what has happened, one rename alone does not
         fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
+        made: list[str] = []
         try:
-            write_sides(work.sides, "", fd, sync=work.sync)
+            write_sides(work.sides, made, fd, sync=work.sync)
         except Aborted:
             return self._run()
         except OSError as error:
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         write_notes(work.notes, fd)
         try:
-            keep_carried(work)
             if target:
                 resolve.carry(source, target, fd)
             else:
                 fs.unlink(source, dir_fd=fd)
         except FileNotFoundError:
-            if not (target and self._ground.directory.mount.replies_can_be_lost and fs.exists(target, fd)):
-                drop_sides((each.path for each in work.sides), fd)
-                return self._run()  # finds out what is in the way
+            drop_sides(made, fd)
+            return self._run()  # finds out what is in the way
         except OSError as error:
             drop_notes(work.notes, fd)
-            drop_sides((each.path for each in work.sides), fd)
-            drop_carried(work.carried)
+            drop_sides(made, fd)
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         carry_notes(work.carry, fd)
         if work.sync:
-            for folder in sorted({path.rpartition("/")[0] for path in (source, target) if path}):
-                try:
-                    self._ground.directory.sync(folder)
-                except FileNotFoundError:
-                    pass  # it was empty, and is gone
-                except OSError as error:
-                    raise access_error(self._ground.path, "make durable a change in", error) from error
+            self._ground.make_durable(source, target)
         drop_sides(work.drop, fd)
         leave_carried(work)
         self._finish(step, target)
@@ -453,7 +449,13 @@ class Transaction:
         for tries in range(TRIES):
             if tries:
                 time.sleep(random.uniform(0, min(LONGEST_PAUSE, PAUSE * 2**tries)))  # noqa: S311 - spreads clients
-            work = self._make_up()
+            try:
+                work = self._make_up()
+            except MessageNotFound as error:
+                conflict = self._judge().conflict()
+                if conflict is not None:
+                    raise conflict from error
+                continue  # held for a moment by another transaction
             try:
                 attempt = Attempt(owner, work)
             except OSError as error:

@@ -1,4 +1,4 @@
-"""Which versions of pyspark work, said in one sentence where one does not.
+"""Which versions of pyspark work; one that does not is refused in one sentence.
 
 Layer: edges.
 """

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from dirqueue.bounds import too_large
 from dirqueue.errors import Full, QueueNotFound, SettingsError
 from dirqueue.layouts.native import Native, staged
 from dirqueue.renewer import RENEWER
-from dirqueue.room import too_large
 from dirqueue.settings import MAX_PRIORITY, Settings, check_seconds
 from dirqueue.spark.columns import bodies_of, check_write
 from dirqueue.spark.options import WRITE, Options, open_native, open_queue

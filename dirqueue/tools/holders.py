@@ -53,7 +53,8 @@ def holders(queue: Queue[Any], limit: int = LIMIT) -> list[Holder]:
     known: dict[str, datetime] = {}
     for entry in itertools.islice(leased, limit):
         since = layout.leased_at(entry)
-        name = name_of(entry.token)
+        holder = layout.holder(entry)
+        name = holder if holder != entry.token else name_of(holder)
         held.setdefault(name, []).append((since or instant(entry.put), entry.id, entry.until))
         if since is not None:
             known[name] = min(since, known.get(name, since))

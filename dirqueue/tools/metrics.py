@@ -1,7 +1,7 @@
 """Queues as Prometheus metrics: the text format, written without any package.
 
 Layer: tools.  Touches: nothing, except `write`, which replaces one file.
-What is said of queues are gauges, read from the directory at that moment: nothing is remembered.
+The figures of queues are gauges, read from the directory at that moment: nothing is remembered.
 """
 
 from __future__ import annotations

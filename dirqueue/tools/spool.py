@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from dirqueue.bounds import too_large
 from dirqueue.disk import fs
 from dirqueue.disk.identity import new_id
 from dirqueue.errors import access_error
 from dirqueue.queue import Queue
-from dirqueue.room import too_large
 
 
 class Source(Protocol):

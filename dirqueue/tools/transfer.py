@@ -178,7 +178,7 @@ def _check_fits(source: Queue[Any], target: Queue[Any], entry: Entry) -> None:
             text = f"message {entry.id} has {size} bytes; {target.path!r} takes at most {settings.max_size}"
             raise MessageTooLarge(text, message_id=entry.id, size=size, limit=settings.max_size)
     if settings.max_messages:
-        target._admission.room.take(1, 0)  # noqa: SLF001
+        target._admission.bound.reserve(1, 0)  # noqa: SLF001
 
 
 def _place(target: Queue[Any], entry: Entry) -> str:
@@ -319,5 +319,5 @@ def _put(target: Queue[Any], body: BinaryIO, priority: int | None, extras: Extra
         text = f"a message of {len(data)} bytes does not fit: {target.path!r} takes at most {target.settings.max_size}"
         raise MessageTooLarge(text, message_id="", size=len(data), limit=target.settings.max_size)
     if target.settings.max_messages:
-        target._admission.room.take(1, 0)  # noqa: SLF001
+        target._admission.bound.reserve(1, 0)  # noqa: SLF001
     return producer.put(data, 0, wanted)

@@ -206,7 +206,7 @@ def test_put_existing_makes_no_queue(dq, tmp_path):
 
 
 def test_work_says_that_there_is_no_queue_yet(dq, tmp_path):
-    """It would wait for ever at a misspelt path, without a word."""
+    """At a misspelt path it would wait without end and report nothing."""
     done = dq("work", tmp_path / "q", "--until-empty", "--", "true")
     assert done.status == 3
     assert "there is no queue at" in sentence(done)

@@ -64,6 +64,30 @@ def judge(server, count, acked, lost):
     return wrong
 
 
+def text_file(mount):
+    """Use a file as a queue on a mount; return the violations: it is read, refused with the way out, and untouched."""
+    path, text = Path(mount, "jobs.tq"), b"-one\n=two\n"
+    path.write_bytes(text)
+    wrong = []
+    with dirqueue.Queue(path, layout="text") as queue:
+        if [message.body for message in queue.peek()] != [b"one"] or queue.stats().done != 1:
+            wrong.append("a text file is not read")
+        uses = (
+            lambda: queue.put(b"three"), lambda: queue.get(timeout=0), queue.purge, queue.clear, queue.layout.create
+        )  # fmt: skip
+        for use in uses:
+            try:
+                use()
+            except dirqueue.LayoutError as error:
+                wrong += [] if "local disk, or use a directory" in str(error) else [f"no way out: {error}"]
+            else:
+                wrong.append("a text file was changed where locks may be local")
+    if path.read_bytes() != text or Path(mount, ".jobs.tq.dirqueue").exists():
+        wrong.append("a text file was touched")
+    path.unlink()
+    return wrong
+
+
 def lose(place, count, *, seed=0, settings=None, **faults):
     """Pass `count` messages between two mounts with these faults; return (messages, replies lost, violations)."""
     place = Path(place)

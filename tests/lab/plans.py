@@ -76,36 +76,36 @@ COMPLETE = {
 
 #: Three and four clients at random: name -> (plan, number of schedules).
 MANY = {
-    "three consumers and time": (Plan.of("gna|ga|ga", ticks=2), 6500),
-    "three consumers": (Plan.of("ga|ga|ga", before="pp"), 6500),
-    "a producer and two consumers": (Plan.of("p|ga|gl"), 6500),
-    "release, retry and ack": (Plan.of("gl|gr|ga", ticks=1), 6500),
-    "everything": (Plan.of("pp|gtga|glga|u", ticks=1), 2500),
-    "the dead": (Plan.of("gjd|gjd|ga", before="pp", ticks=1), 2500),
-    "batches": (Plan.of("P|gaga|gt|u", before="P", ticks=1), 2000),
-    "lost replies": (Plan.of("pp|gnga|gl|u", lossy=3, ticks=1, **NFS), 2500),
-    "lost replies of consumers": (Plan.of("ga|gl|gna", before="pp", lossy=2, **NFS), 5000),
+    "three consumers and time": (Plan.of("gna|ga|ga", ticks=2), 4000),
+    "three consumers": (Plan.of("ga|ga|ga", before="pp"), 4000),
+    "a producer and two consumers": (Plan.of("p|ga|gl"), 4000),
+    "release, retry and ack": (Plan.of("gl|gr|ga", ticks=1), 4000),
+    "everything": (Plan.of("pp|gtga|glga|u", ticks=1), 1500),
+    "the dead": (Plan.of("gjd|gjd|ga", before="pp", ticks=1), 1500),
+    "batches": (Plan.of("P|gaga|gt|u", before="P", ticks=1), 1200),
+    "lost replies": (Plan.of("pp|gnga|gl|u", lossy=3, ticks=1, **NFS), 1500),
+    "lost replies of consumers": (Plan.of("ga|gl|gna", before="pp", lossy=2, **NFS), 3000),
     "lost replies without links": (
         Plan.of("P|gtga|gjd", before="p", lossy=3, noreplace=False, **NFS),
-        2500,
+        1500,
     ),
-    "kills": (Plan.of("gna|gtga|p|u", before="pp", ticks=1, kills=2), 3000),
-    "kills of consumers": (Plan.of("ga|gl|ga", before="pp", ticks=1, kills=2), 6500),
-    "kills and lost replies": (Plan.of("p|gna|ga", ticks=1, kills=1, lossy=1, **NFS), 5000),
-    "history": (Plan.of("ga|gna|gt", before="pp", ticks=1, settings=(("keep_done", True),)), 3000),
-    "delays": (Plan.of("yga|ga|gt", before="y", ticks=1), 3000),
-    "buckets come and go": (Plan.of("y|gr|ggaa|u", before="y", **{**MINUTES, "ticks": 2}), 3000),
-    "buckets and kills": (Plan.of("y|gt|gga", before="y", kills=2, **{**MINUTES, "ticks": 2}), 3000),
-    "buckets and lost replies": (Plan.of("y|gr|gga", before="y", lossy=2, **MINUTES, **NFS), 3000),
-    "no rooms yet": (Plan.of("ga|gl|gt", before="pp", rooms=False, kills=1, ticks=1), 3000),
-    "links": (Plan.of("pP|gtga|gl|u", ticks=1, settings=LINKS), 3000),
-    "links and kills": (Plan.of("py|gjd|ga", before="P", ticks=1, kills=2, settings=LINKS), 2000),
-    "links and lost replies": (Plan.of("pp|gna|gr|u", lossy=2, settings=LINKS, **NFS), 2000),
-    "slices": (Plan.of("pp|gaga|u", sliced=True, ticks=1), 4000),
-    "slices and kills": (Plan.of("p|glga|ga", sliced=True, ticks=1, kills=1), 4000),
-    "slices and lost replies": (Plan.of("pp|gna|gr|u", sliced=True, lossy=2, **NFS), 2500),
+    "kills": (Plan.of("gna|gtga|p|u", before="pp", ticks=1, kills=2), 1800),
+    "kills of consumers": (Plan.of("ga|gl|ga", before="pp", ticks=1, kills=2), 4000),
+    "kills and lost replies": (Plan.of("p|gna|ga", ticks=1, kills=1, lossy=1, **NFS), 3000),
+    "history": (Plan.of("ga|gna|gt", before="pp", ticks=1, settings=(("keep_done", True),)), 1800),
+    "delays": (Plan.of("yga|ga|gt", before="y", ticks=1), 1800),
+    "buckets come and go": (Plan.of("y|gr|ggaa|u", before="y", **{**MINUTES, "ticks": 2}), 1800),
+    "buckets and kills": (Plan.of("y|gt|gga", before="y", kills=2, **{**MINUTES, "ticks": 2}), 1800),
+    "buckets and lost replies": (Plan.of("y|gr|gga", before="y", lossy=2, **MINUTES, **NFS), 1800),
+    "no rooms yet": (Plan.of("ga|gl|gt", before="pp", rooms=False, kills=1, ticks=1), 1800),
+    "links": (Plan.of("pP|gtga|gl|u", ticks=1, settings=LINKS), 1800),
+    "links and kills": (Plan.of("py|gjd|ga", before="P", ticks=1, kills=2, settings=LINKS), 1200),
+    "links and lost replies": (Plan.of("pp|gna|gr|u", lossy=2, settings=LINKS, **NFS), 1200),
+    "slices": (Plan.of("pp|gaga|u", sliced=True, ticks=1), 2500),
+    "slices and kills": (Plan.of("p|glga|ga", sliced=True, ticks=1, kills=1), 2500),
+    "slices and lost replies": (Plan.of("pp|gna|gr|u", sliced=True, lossy=2, **NFS), 1500),
     **{
-        f"{layout} {text} {' '.join(more) or 'undisturbed'}": (other(layout, text, **more), 3000)
+        f"{layout} {text} {' '.join(more) or 'undisturbed'}": (other(layout, text, **more), 1800)
         for layout in OTHERS
         for text, more in (
             ("pp|gaga|u", {}),
@@ -120,32 +120,38 @@ MANY = {
 
 #: A queue in one file, whose clients wait for a lock: at random, because a search through all waits has no end.
 TEXT = {
-    "two consumers": (Plan.of("gaga|ggaa", layout="text", before="pp"), 3000),
-    "a producer and two consumers": (Plan.of("pp|ga|gl", layout="text"), 3000),
-    "a batch": (Plan.of("P|gaga|gl", layout="text", before=""), 3000),
-    "time": (Plan.of("gna|ga|ga", layout="text", ticks=2), 3000),
-    "kills of consumers": (Plan.of("ga|gl|ga", layout="text", before="pp", ticks=1, kills=2), 3000),
-    "kills of producers": (Plan.of("pp|P|gaga", layout="text", kills=2), 3000),
-    "the dead": (Plan.of("gjd|gjd|ga", layout="text", before="pp", ticks=1), 3000),
-    "retries and delays": (Plan.of("yga|gt|grga", layout="text", before="y", ticks=1), 3000),
-    "everything": (Plan.of("pp|gtga|glga|u", layout="text", ticks=1, kills=1), 3000),
+    "two consumers": (Plan.of("gaga|ggaa", layout="text", before="pp"), 1500),
+    "a producer and two consumers": (Plan.of("pp|ga|gl", layout="text"), 1500),
+    "a batch": (Plan.of("P|gaga|gl", layout="text", before=""), 1500),
+    "time": (Plan.of("gna|ga|ga", layout="text", ticks=2), 1500),
+    "kills of consumers": (Plan.of("ga|gl|ga", layout="text", before="pp", ticks=1, kills=2), 1500),
+    "kills of producers": (Plan.of("pp|P|gaga", layout="text", kills=2), 1500),
+    "the dead": (Plan.of("gjd|gjd|ga", layout="text", before="pp", ticks=1), 1500),
+    "retries and delays": (Plan.of("yga|gt|grga", layout="text", before="y", ticks=1), 1500),
+    "everything": (Plan.of("pp|gtga|glga|u", layout="text", ticks=1, kills=1), 1500),
 }
 
 #: The programs of the campaign: all pairs completely, groups of three and four at random.
 PROGRAMS = (
     "gaga", "ggaa", "glga", "grga", "gnga", "gnla", "gjdg", "gtga", "pgap", "pp", "P", "uu", "dga", "ugau",
 )  # fmt: skip
+#: With short messages as links; delayed puts while buckets come and go are paired in `pairs`.
+LINKED_PROGRAMS = ("gaga", "grga", "gnga", "pp", "P", "uu")
 SIMPLE_PROGRAMS = ("gaga", "ggaa", "glga", "grga", "gnga", "pgap", "pp", "P", "uu", "ugau")
 FAULTS = ({}, {"ticks": 1}, {"kills": 1}, {"lossy": 2, **NFS}, {"noreplace": False}, {"sliced": True})
 
 
 def pairs() -> Iterator[Plan]:
-    """Yield all pairs of programs, on the native layout and then on the others."""
+    """Yield all pairs of programs: on the native layout, on the others, with links, and while buckets come and go."""
     for one, two in itertools.combinations_with_replacement(PROGRAMS, 2):
         yield Plan.of(f"{one}|{two}", before="pp" if "d" not in one + two else "pgj")
     for layout in OTHERS:
         for one, two in itertools.combinations_with_replacement(SIMPLE_PROGRAMS, 2):
             yield other(layout, "|".join(_one_producer(layout, [one, two])))
+    for one, two in itertools.combinations_with_replacement(LINKED_PROGRAMS, 2):
+        yield Plan.of(f"{one}|{two}", before="p", settings=LINKS)
+    for before, two in itertools.product(("", "y"), ("g", "u", "gr", "gt")):
+        yield Plan.of(f"y|{two}", before=before, **MINUTES)
 
 
 def _one_producer(layout, programs):

@@ -5,10 +5,13 @@ import dataclasses
 from dataclasses import dataclass
 
 from dirqueue.disk import fs
-from dirqueue.layouts.native import register
+from dirqueue.disk.clock import micros
+from dirqueue.layouts.native import names, register
 from dirqueue.layouts.native.conditions import ABORTED, COMMITTED, OPEN, register_of
-from dirqueue.space import commit, transaction
+from dirqueue.layouts.native.settle import Settler
+from dirqueue.space import commit, steps, transaction
 from dirqueue.space.commit import Attempt
+from dirqueue.space.sides import write_sides
 from dirqueue.space.work import Refused
 from lab.transactions import SCENARIOS
 
@@ -79,6 +82,32 @@ def unsorted(original):
     return planted
 
 
+def card_not_raised(self, held, seconds):
+    """Renew a lease without a new version."""
+    until = max(self.directory.clock.now() + micros(seconds), held.ends + 1)
+    card = names.card_at(held.place)
+    place = names.leased(held.id, until, held.attempts, "t", card.text)
+    self._rooms.move(held.place, place)
+    held.place, held.ends = place, until
+
+
+def side_files_late(self, step, work):
+    """Write the side file after the rename to the name that means it."""
+    fd = self._ground.directory.fd
+    (source, _, target), *_ = work.consume
+    try:
+        fs.rename_in(source, target, fd)
+    except FileNotFoundError:
+        return self._run()
+    write_sides(work.sides, [], fd, sync=False)
+    return [], work
+
+
+def nobody_holds(self, holder, now):
+    """Let anybody change what somebody holds."""
+    return False
+
+
 @dataclass(frozen=True)
 class Bug:
     """A planted bug: what is replaced, by what, and the scenario that shows it."""
@@ -113,6 +142,9 @@ BUGS = {
     "P.gone looked at before P": Bug(register.Register, "look", gone_first, some("24", kills=0)),
     "shown before the commit": Bug(Attempt, "_stage", shown_early, some("1")),
     "nothing held": Bug(Attempt, "__init__", unsorted, some("5")),
+    "card not raised by renew": Bug(Settler, "renew", card_not_raised, some("31")),
+    "side file after the rename": Bug(transaction.Transaction, "_move_alone", side_files_late, some("31")),
+    "held task changed by another": Bug(steps.Step, "is_held_from", nobody_holds, some("37")),
 }
 
 __all__ = ["BUGS", "COMMITTED", "commit", "transaction"]

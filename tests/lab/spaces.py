@@ -15,11 +15,11 @@ import dirqueue
 from dirqueue import states
 from dirqueue.disk import fs as seam_fs
 from dirqueue.disk import identity
-from dirqueue.layouts.native import conditions, publish, resolve
+from dirqueue.layouts.native import conditions, publish, resolve, sidefile
 from dirqueue.space import Space, ids, owner, probe, purge, transaction
-from dirqueue.space import space as space_module
+from dirqueue.space import ground as ground_module
 from dirqueue.space.commit import Attempt
-from lab import seam
+from lab import seam, tasks
 from lab.explore import Clock, Count
 from lab.rewind import Moment
 from lab.schedule import (
@@ -90,6 +90,8 @@ class Ghost:
     there: dict = field(default_factory=dict)
     #: Of these, the ones that are kept as done or dead: nobody gets them.
     ended: dict = field(default_factory=dict)
+    #: (id, version) of every task so far -> its exact name.
+    versions: dict = field(default_factory=dict)
     wrong: list = field(default_factory=list)
 
     def digest(self):
@@ -228,6 +230,11 @@ class World:
     def seconds(self):
         return self.clock.ns / 1e9
 
+    @property
+    def place(self):
+        """The number of the client whose turn it is."""
+        return list(self._processes).index(self._current)
+
     # --- setting up ----------------------------------------------------------------------------------------
 
     def _patch(self, module, name, value):
@@ -253,7 +260,8 @@ class World:
                 self._lean = self._lean and scenario.lean
 
         self._patch(transaction, "Attempt", Watched)
-        self._patch(space_module, "Attempt", Watched)
+        self._patch(ground_module, "Attempt", Watched)
+        self._patch(sidefile, "new_number", lambda: next(identity.PROCESS.count) * 10 + world.place)
         self._patch(transaction, "TRIES", scenario.tries)
         self._patch(transaction, "PAUSE", 0)
         self._patch(probe, "_known", {})
@@ -276,7 +284,7 @@ class World:
     def _client(self, name):
         process = {**identity.PROCESS.__dict__, "count": Count(), "last": identity.MIN_TIME}
         place = len(self._processes) + 1
-        self._processes[name] = process | {"stem": f"{name}-", "unique": f"{place:09d}"}
+        self._processes[name] = process | {"stem": f"{name}-", "random": name, "unique": f"{place:09d}"}
         self._switch(name)
         client = self.clients[name] = Client(self, name, dict(self.scenario.settings))
         for queue in self.scenario.queues:
@@ -318,7 +326,7 @@ class World:
         for path, body in self.fs.tree().items():
             found = re.fullmatch(r"s/([^./]+)/(?:[^/]+/)*([0-9]{25})[^/]*", path)
             if found and body is not None and not path.endswith(".error") and found[2] not in self.ghost.gone:
-                self.ghost.there[found[2]] = (found[1], body)
+                self.ghost.there[found[2]] = (found[1], tasks.effective(self.fs.tree(), path, body))
         roots = [self.fs, self.clock, *self.clients.values(), *self._processes.values()]
         self._beginning = Moment([*roots, self.ghost, self.works], stop=(World, Scheduler))
 
@@ -334,6 +342,8 @@ class World:
             ghost.wrong.append(f"{old} was renamed onto {new}, which is lost")
         if old is None or old.startswith("s/.space/"):
             return
+        if kind == "rename" and not new.startswith("s/.space/"):
+            ghost.wrong += tasks.changed(old, new, ghost.versions)
         name = conditions.parse(old.rpartition("/")[2])
         inside = new is not None and not new.startswith("s/.space/")
         if name is None:
@@ -356,11 +366,25 @@ class World:
             return
         if kind == "rename":
             self._kept(name.id, new)
+            self._replaced(name, new, inode)
         acked = kind == "rename" and (new or "").endswith(".ack")
         if acked or kind == "unlink":
             self._consumed(name.id, f"ack of {name.token}")
-        if kind == "rename" and "/leased/" in (new or "") and inode.data != self.ghost.there[name.id][1]:
-            self.ghost.wrong.append(f"{old} was claimed before it was written: {inode.data!r}")
+        if kind == "rename" and "/leased/" in (new or ""):
+            body = tasks.effective(self.fs.tree(), new, inode.data) if "~" in new else inode.data
+            if body != self.ghost.there[name.id][1]:
+                self.ghost.wrong.append(f"{old} was claimed before it was written: {body!r}")
+
+    def _replaced(self, name, new, inode):
+        """A change by itself: from now on the message has the body that its new name means."""
+        after = tasks.name_in(new)
+        if after is None or after.card is None or after.card.side == (name.card.side if name.card else 0):
+            return
+        if conditions.parse(new.rpartition("/")[2]) is None:
+            body = tasks.effective(self.fs.tree(), new, inode.data)
+            if body is None:
+                self.ghost.wrong.append(f"{new} means a side file that is not there")
+            self.ghost.there[name.id] = (new.split("/")[1], body)
 
     def _kept(self, id, path):
         if "/done/" in path or "/dead/" in path:
@@ -381,6 +405,9 @@ class World:
             if each.target:
                 self._kept(each.id, each.target)
                 body = ghost.there.get(each.id, ("", b""))[1]
+                for side in work.sides:
+                    if side.details.body is not None and f"/{each.id[-25:]}." in side.path:
+                        body = side.details.body
                 ghost.there[each.id] = (each.target.partition("/")[0], body)
             else:
                 self._consumed(each.id, txn)
@@ -562,7 +589,9 @@ class World:
             if match and body is not None and not path.endswith(".error"):
                 if match[2] in found:
                     raise Violation(f"{when}: {match[2]} is there twice")
-                found[match[2]] = (match[1], body)
+                found[match[2]] = (match[1], tasks.effective(tree, path, body))
+        for path in tasks.strays(tree):
+            raise Violation(f"{when}: {path} is left, and nothing means it")
         self._compare(found, when)
         self._keys(tree, found, when)
 

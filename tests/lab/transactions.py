@@ -5,8 +5,11 @@ import dataclasses
 import dirqueue
 from dirqueue import Put
 from dirqueue.space.commit import Attempt
-from lab import spaces
+from lab import spaces, tasks
 from lab.spaces import Scenario, Violation, clean, consume, fence, reduce, take_over, transact
+
+#: How long leases last that are not over when a scenario begins: they are when it is recovered.
+HELD = 1_000.0
 
 
 def message(world, queue, body, client="z"):
@@ -290,6 +293,49 @@ SCENARIOS = {
         "29 ack+put of links against a takeover", x, (ack_put, take_over("a")), settings=(("links", True),)
     ),
     "30": Scenario("30 retry+put against a takeover", x, (retry_put, take_over("a"))),
+    "31": Scenario(
+        "31 a task is changed while it is claimed, renewed and acknowledged",
+        tasks.task("a", "t"),
+        (tasks.change("t", body=b"new"), tasks.claim("a", "bob")),
+    ),
+    "32": Scenario(
+        "32 a held task is changed by its holder, with a put, against its renewal",
+        tasks.task("a", "t", held_for=HELD),
+        (tasks.change("t", put="b", body=b"new"), tasks.renew("lease")),
+    ),
+    "33": Scenario(
+        "33 a task with a replaced body is changed, with a put, against a plain consumer",
+        tasks.task("a", "t", replaced=True),
+        (tasks.change("t", put="b", body=b"new", queue="c"), consume("a")),
+    ),
+    "34": Scenario(
+        "34 two holders change the same version",
+        tasks.task("a", "t", replaced=True),
+        (tasks.change("t", body=b"one"), tasks.change("t", holder="bob", put="b", body=b"two")),
+        check=tasks.once,
+    ),
+    "35": Scenario(
+        "35 a change with a put against a purge that fences",
+        tasks.task("a", "t", replaced=True),
+        (tasks.change("t", put="b", body=b"new"), clean),
+    ),
+    "36": Scenario(
+        "36 a change by itself against a purge that fences",
+        tasks.task("a", "t", replaced=True),
+        (tasks.change("t", body=b"new"), clean),
+    ),
+    "37": Scenario(
+        "37 a task that ann holds is changed by bob, while ann renews and acknowledges",
+        tasks.task("a", "t", held_for=HELD),
+        (tasks.change("t", holder="bob", put="b", body=b"new"), tasks.renew("lease")),
+        check=tasks.refused,
+    ),
+    "38": Scenario(
+        "38 a task in a queue of links: changed, against a plain consumer",
+        tasks.task("a", "t"),
+        (tasks.change("t", put="b", body=b"new"), consume("a", "b")),
+        settings=(("links", True),),
+    ),
     "23": Scenario("23 the same, two consumers", half_done(held=True), (consume("b"), consume("b", "a"))),
 }
 

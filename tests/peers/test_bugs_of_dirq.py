@@ -131,7 +131,7 @@ def test_add_that_fails_raises(both, tmp_path, code):
             with pytest.raises(OSError, match=code):
                 queue.add(b"second")
         except KeyboardInterrupt:
-            pytest.fail("it goes on for ever")
+            pytest.fail("it does not end")
 
 
 def test_text_never_overwrites_what_another_is_writing(both, tmp_path, monkeypatch):

@@ -338,17 +338,17 @@ def test_locale_does_not_matter_here(path, locale, monkeypatch):
 
 def test_append_and_with(path):
     with ours.TextQueue() as queue:
-        queue.append(str(path), "one\ntwo", ("mutex=     ",))
+        queue.append(str(path), "one\ntwo", ("state=     ",))
         queue.add_input(str(path))
         item = queue.get_next()
-        assert (item.value, item.get_variables()) == ("one\ntwo", ("mutex=     ",))
-        item.set_variable(0, "mutex=me")
+        assert (item.value, item.get_variables()) == ("one\ntwo", ("state=     ",))
+        item.set_variable(0, "state=me")
         assert queue.get_next() is None
     # Closed without a mark: it is there for the next one.
     with ours.TextQueue() as queue:
         queue.add_input(str(path))
         item = queue.get_next()
-        assert item.get_variables() == ("mutex=me   ",)
+        assert item.get_variables() == ("state=me   ",)
         item.mark_as_cleared()
     assert [item.value for item in _all_of_theirs(path) if item.status.name == "cleared"] == ["one\ntwo"]
 

@@ -134,3 +134,21 @@ def test_a_plot_is_well_formed(bench, tmp_path):
     drawn = ET.parse(tmp_path / "l.svg").getroot()
     assert len(drawn.findall("{http://www.w3.org/2000/svg}polyline")) == 2
     assert len(ET.parse(tmp_path / "b.svg").getroot().findall("{http://www.w3.org/2000/svg}rect")) == 3
+
+
+def test_spark_has_a_table_for_each_size(bench, tmp_path):
+    """With rows a second, CPU for a row, and the goals that were measured."""
+    run = {
+        "messages": 1000,
+        "seconds": {"batch write, rows": 0.5},
+        "cpu": {"batch write, rows": 0.02},
+        "records_over_parquet": 0.4,
+    }
+    (tmp_path / "spark.json").write_text(
+        json.dumps([run, run | {"messages": 2000, "records_over_parquet": 0.6}])
+    )
+    text = "\n".join(bench.tables.spark_table(tmp_path))
+    assert "1,000 rows of 100 B" in text
+    assert "2,000 rows of 100 B" in text
+    assert "| batch write, rows | 0.50 | 2,000 | 20.0 |" in text
+    assert text.count("| at least 0.5 | 0.40 | **no** |") == text.count("| at least 0.5 | 0.60 | yes |") == 1

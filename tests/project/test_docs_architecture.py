@@ -59,12 +59,26 @@ def test_the_picture_shows_the_rooms_that_exist() -> None:
     assert shown - rooms - within == set()
 
 
-def test_every_file_of_the_disk_the_native_layout_and_the_tools_is_named() -> None:
+@pytest.mark.parametrize(
+    "room",
+    [
+        "dirqueue",
+        "dirqueue/layouts",
+        "dirqueue/layouts/native",
+        "dirqueue/disk",
+        "dirqueue/tools",
+        "dirqueue/space",
+    ],
+)
+def test_every_file_of_a_room_is_named(room: str) -> None:
     """One that the page leaves out is one nobody finds."""
     named = {path.rstrip("/") for path in PATH.findall(PAGE)}
-    for room in ("dirqueue/layouts/native", "dirqueue/disk", "dirqueue/tools"):
-        found = {f"{room}/{path.name}" for path in (ROOT / room).iterdir() if not path.name.startswith("_")}
-        assert found - named - {f"{room}/description.py"} == set()
+    found = {
+        f"{room}/{path.name}" for path in (ROOT / room).iterdir() if path.name[0].isalpha() and path.is_file()
+    }
+    assert (
+        found - named - {f"{room}/description.py", "dirqueue/py.typed", "dirqueue/layouts/null.py"} == set()
+    )
 
 
 def test_adding_a_layout_touches_the_files_that_the_page_counts() -> None:

@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Command(NamedTuple):
-    """The words after `dirqueue`; whether they are a whole command or only mentioned, as in `dirqueue ls --json`."""
+    """The words after `dirqueue`: a whole command, or one that is only mentioned, as in `dirqueue ls --json`."""
 
     words: list[str]
     whole: bool

@@ -11,8 +11,8 @@ from lab import explore, plans, planted
 pytestmark = pytest.mark.timeout(600)  # takes seconds, or minutes on a busy machine
 
 #: Random schedules, each run to its end, and runs of the complete searches, most of them cut short.
-AT_RANDOM = 150_000
-SEARCHED = 140_000
+AT_RANDOM = 100_000
+SEARCHED = 160_000
 
 
 @pytest.mark.parametrize(("plan", "least"), plans.COMPLETE.values(), ids=plans.COMPLETE)
@@ -48,13 +48,13 @@ def test_random_schedules_of_fixed_bugs_keep_the_promises(bug):
     assert runs == 1000
 
 
-def test_schedules_are_at_least_300000():
-    """The tests above run at least 300,000 schedules together."""
+def test_schedules_are_at_least_260000():
+    """The documentation gives this number."""
     at_random = sum(count for _, count in plans.MANY.values()) + 1000 * len(planted.BUGS)
     searched = sum(least for _, least in plans.COMPLETE.values())
     assert at_random >= AT_RANDOM
     assert searched >= SEARCHED
-    assert at_random + searched >= 300_000
+    assert at_random + searched >= 260_000
 
 
 def test_complete_searches_cover_four_operations_and_every_layout():

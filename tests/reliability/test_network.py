@@ -48,6 +48,15 @@ def _try(queue):
         return None
 
 
+def test_text_file_is_read_and_refused_with_the_way_out(tmp_path):
+    """Two hosts that each hold "the" lock would write over each other's lines: a text queue needs a lock for all."""
+    with faultfs.mounted(tmp_path / "server", tmp_path / "one") as one:
+        assert network.text_file(one) == []
+        with pytest.raises(dirqueue.LayoutError, match="local disk"):
+            dirqueue.Queue(f"{one}/new/jobs.tq", layout="text").put(b"x")
+        assert not (tmp_path / "server/new").exists()
+
+
 def test_error_of_the_server_is_raised_as_queue_access(tmp_path):
     """An error of the server is raised as QueueAccess with its errno."""
     with faultfs.mounted(tmp_path / "server", tmp_path / "one", refuse={"rename": "EIO"}) as one:

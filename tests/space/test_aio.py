@@ -89,3 +89,28 @@ def test_waiting_ends(run):
         assert space.path
 
     run(main)
+
+
+def test_tasks_have_the_same_words(run):
+    async def main(space):
+        async with space.transaction(holder="ann") as t:
+            await t.put("a", b"x", failures=1, error="before")
+        lease = await space.get("a", timeout=1, holder="bob")
+        [seen] = await space.messages("a")
+        assert (seen.holder, seen.version, seen.failures, seen.error) == ("bob", 1, 1, "before")
+        assert space.queue_of(seen) == space.queue_of(lease) == "a"
+        t = space.transaction(holder="ann")
+        t.change(seen, body=b"y")
+        with pytest.raises(Conflict) as caught:
+            await t.commit()
+        assert [ref.version for ref in caught.value.held] == [1]
+        t = space.transaction(holder="bob")
+        t.renew(seen, LONG)
+        [renewed] = (await t.commit()).changes
+        assert renewed.version == 2
+        t = space.transaction(holder="bob")
+        t.change((await space.messages("a"))[0], body=b"y", queue="b", attempts=0)
+        [changed] = (await t.commit()).changes
+        assert (changed.queue, changed.version, changed.attempts) == ("b", 3, 0)
+
+    run(main)

@@ -182,3 +182,32 @@ def test_durable_ack_and_put_takes_three_flushes(tmp_path, monkeypatch):
         lease = space.get("a", timeout=0)
         lease.ack(then=[Put("b", b"new")])
         assert len(flushed) == 3
+
+
+def test_a_holder_costs_no_call(warm, count):
+    """To claim for a holder, renew and acknowledge takes as many calls as without."""
+
+    def cost(holder):
+        calls = 0
+        for _ in range(3):
+            calls = count(lambda: warm.get("a", timeout=0, lease=FOR_EVER, holder=holder).ack())[0]
+        return calls
+
+    assert cost("ann") == cost(None)
+
+
+def test_a_change_of_a_task_takes_one_call_and_a_side_file_three_more(warm, count):
+    lease = warm.get("a", timeout=0, lease=FOR_EVER, holder="ann")
+
+    def cost(**changed):
+        message = warm.message(lease.message.id, "a")
+        return count(transaction(warm, lambda t: t.change(message, **changed)))
+
+    calls, which = count(transaction(warm, lambda t: t.change(lease, delay=0)))
+    assert calls == 1, which
+    cost(failures=1)  # makes the directory of its side files
+    cost(failures=0)  # and nothing is left that needs one
+    calls, which = cost(body=b"new")
+    assert calls == 4, which
+    calls, which = cost(body=b"newer")  # reads the old one, and removes it
+    assert calls == 4 + which["read"] + 3, which

@@ -30,6 +30,10 @@ COMPLETE = {
     "14": (2, False, 4_800),
     "15": (1, False, 4_000),
     "25": (2, True, 1_000),
+    "31": (1, False, 1_000),
+    "32": (2, True, 450),
+    "34": (1, False, 2_000),
+    "37": (2, True, 150),
 }
 #: Scenario -> random schedules.
 SAMPLED = {number: 400 for number in SCENARIOS if number not in COMPLETE}

@@ -113,6 +113,24 @@ def refused(space, leases, seen):
         t.put("c", b"new", id="order-17")
 
 
+def change_a_body(space, leases, seen):
+    with space.transaction() as t:
+        t.change(leases[0], body=b"changed", delay=0.001)
+
+
+def change_and_put(space, leases, seen):
+    with space.transaction(holder="ann") as t:
+        t.change(leases[0], body=b"changed", queue="c", failures=1, error="no luck")
+        t.change(seen, body=b"other")
+        t.ack(leases[1])
+        t.put("b", b"new", failures=2, id="an odd / id")
+
+
+def put_by_a_holder(space, leases, seen):
+    with space.transaction(holder="ann " * 50) as t:
+        t.put("c", b"new", failures=1)
+
+
 def without(*gone):
     return [each for each in BEFORE if each[1] not in gone]
 
@@ -132,6 +150,15 @@ STORIES = {
     "lean and keyed": (ack_and_put_with_an_id, [*without(b"one"), ("c", b"new")], BEFORE, {}),
     "needs": (ack_and_put_if, [*without(b"one"), ("c", b"new")], BEFORE, {}),
     "refused": (refused, without(b"two"), BEFORE, {}),
+    "body changed": (change_a_body, [*without(b"one"), ("a", b"changed")], BEFORE, {}),
+    "durable, body changed": (
+        change_a_body,
+        [*without(b"one"), ("a", b"changed")],
+        BEFORE,
+        {"sync": True},
+    ),
+    "changed and put": (change_and_put, [("c", b"changed"), ("b", b"other"), ("b", b"new")], BEFORE, {}),
+    "put by a holder": (put_by_a_holder, [*BEFORE, ("c", b"new")], BEFORE, {}),
     "durable": (ack_two_and_put, [*without(b"one", b"two"), ("c", b"new")], BEFORE, {"sync": True}),
     "durable and planned": (
         move_and_put,
@@ -176,6 +203,15 @@ def conditional(root):
     return [path for path in root.rglob("*") if conditions.parse(path.name) and ".space" not in path.parts]
 
 
+def stray_sides(root, **more):
+    """Return what side files are left after a purge, when every message is gone."""
+    if more.get("keep_done"):
+        return []
+    with opened(root, **more) as space:
+        purge.clean(space, space._ground.directory)
+    return list((root / ".space").glob("side/*/*"))
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", STORIES)
 @pytest.mark.parametrize("recovery", ["get", "purge"])
@@ -196,6 +232,7 @@ def test_death_at_every_call_leaves_all_or_nothing(tmp_path, impatient, name, re
         got = drained(root, **more)
         assert got in (sorted(after), sorted(before)), (deaths, got)
         assert not conditional(root), deaths
+        assert not stray_sides(root, **more), deaths
         if over:
             assert got == sorted(after)
             break

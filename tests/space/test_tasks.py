@@ -332,3 +332,32 @@ def test_names_of_tasks_are_never_too_long(space):
     name = text.removeprefix("leased/")
     assert names.parse(name) is not None
     assert len(f"{name}.un.{'9' * 25}-{'9' * 9}") == 255
+
+
+def test_who_holds_what_is_told_by_holder(space):
+    from dirqueue.tools.holders import holders
+
+    for _ in range(3):
+        put(space)
+    for holder in (ANN, ANN, None):
+        space.get("q", timeout=0, holder=holder)
+    found = {each.name: len(each.ids) for each in holders(space.queue("q"))}
+    assert found.pop(ANN) == 2
+    [(plain, count)] = found.items()
+    assert (plain.count("-") >= 1, count) == (True, 1)
+
+
+def test_copies_of_a_space_keep_failures_and_own_ids(space, tmp_path):
+    import io
+
+    put(space, id="k", failures=2, error="why")
+    put(space, failures=1)
+    change(space, space.message("k"), body=b"replaced")
+    file = io.StringIO()
+    assert space.export(file).messages == 2
+    file.seek(0)
+    with Space(tmp_path / "copy", sync=False) as copy:
+        assert copy.import_(file).messages == 2
+        seen = copy.message("k")
+        assert (seen.body, seen.failures, seen.error, seen.own_id) == (b"replaced", 2, "why", "k")
+        assert sorted(message.failures for message in copy.messages("q")) == [1, 2]

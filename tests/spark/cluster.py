@@ -1,6 +1,6 @@
 """A real standalone cluster on loopback, and the jobs that are hurt on it. Run as a program by test_cluster.py.
 
-Arguments: WHAT QUEUE SCRATCH; WHAT is kill or speculate.
+Arguments: WHAT QUEUE SCRATCH; WHAT is kill, speculate, or worker: a stream from QUEUE to QUEUE.out that loses a worker.
 """
 
 import contextlib
@@ -92,6 +92,19 @@ def kill_executor(id, scratch):
     return str(id)
 
 
+def kill_worker(body, scratch):
+    """Kill the worker that this task runs on, with its executor, once, in the middle of a batch."""
+    mark = Path(scratch) / "killed"
+    if int(body) == 300 and not mark.exists():
+        mark.touch()
+        line = [os.getpid()]
+        while b"deploy.worker.Worker" not in Path(f"/proc/{line[-1]}/cmdline").read_bytes():
+            line.append(parent_of(line[-1]))
+        for pid in reversed(line):
+            os.kill(pid, signal.SIGKILL)
+    return body
+
+
 def linger(id, scratch):
     """Be slow at one row, in the first attempt only: the copy of the task overtakes it."""
     if id == 300:
@@ -103,6 +116,17 @@ def linger(id, scratch):
                 time.sleep(0.1)
             time.sleep(20)
     return str(id)
+
+
+def lose_worker(spark, hurt, queue, scratch):
+    """Stream from queue to queue in batches of 200."""
+    from pyspark.sql import functions as f
+
+    frame = spark.readStream.format("dirqueue").option("maxMessagesPerTrigger", 200).load(queue)
+    frame = frame.select(hurt(f.col("value").cast("string"), f.lit(str(scratch))).alias("value"))
+    writer = frame.writeStream.format("dirqueue").option("checkpointLocation", str(scratch / "memory"))
+    writer.trigger(availableNow=True).start(f"{queue}.out").awaitTermination()
+    spark.stop()
 
 
 def main():
@@ -128,6 +152,9 @@ def main():
             },
         )
         wait_for(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3, "two executors")
+        if what == "worker":
+            lose_worker(spark, f.udf(here.kill_worker), queue, scratch)
+            return
         hurt = f.udf(here.kill_executor if what == "kill" else here.linger)
         frame = spark.range(0, 1000, 1, 4).select(hurt("id", f.lit(str(scratch))).alias("value"))
         frame.write.format("dirqueue").mode("append").save(queue)

@@ -44,3 +44,16 @@ def test_a_speculative_copy_of_a_task_doubles_nothing(without_java, tmp_path):
     assert len(list(scratch.glob("attempt-*"))) >= 2
     assert not [name for name in files(tmp_path / "q") if ".batch.new" in name]
     assert sorted(map(int, drain(Queue(tmp_path / "q")))) == list(range(1000))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_worker_lost_in_the_middle_of_a_stream_loses_and_doubles_nothing(without_java, tmp_path):
+    """With its executor: the tasks of the batch run again on the other one."""
+    queue = Queue(tmp_path / "q")
+    queue.put_many([b"%d" % number for number in range(1000)])
+    scratch = write_on_a_cluster("worker", tmp_path)
+    assert (scratch / "killed").exists()
+    assert not [name for name in files(tmp_path / "q.out") if ".batch.new" in name]
+    assert sorted(map(int, drain(Queue(tmp_path / "q.out")))) == list(range(1000))
+    assert queue.stats().total == 0

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 import xml.dom.minidom
 
@@ -167,8 +168,10 @@ def test_the_command_runs_the_jobs(spark, tmp_path, capsys, monkeypatch):
     assert main(["spark", "report", "q", "--chart", "q.svg"]) == 0
     assert capsys.readouterr().out.split("\t")[1] == "2"
     assert (tmp_path / "q.svg").read_text().startswith("<svg")
-    assert main(["spark", "report", "q", "--chart", "q.png"]) == 2
-    assert "the chart is an SVG image: name it FILE.svg" in capsys.readouterr().err
+    assert main(["spark", "report", "q", "--chart", "q.png"]) == 0
+    assert (tmp_path / "q.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["spark", "report", "q", "--chart", "q.gif"]) == 2
+    assert "the chart is an SVG or PNG image: name it FILE.svg" in capsys.readouterr().err
     assert main(["spark", "replay", "q"]) == 3
     assert main(["spark", "drain", "nowhere", "out"]) == 1
     printed = capsys.readouterr()
@@ -217,3 +220,26 @@ def test_a_report_counts_many_names(spark, tmp_path):
     assert [line.ready for line in done.lines] == [10_000] * 20
     assert done.total.put_last_hour == 200_000
     assert done.to_svg().count("<text") == 5 + 2 * 20
+
+
+def test_a_png_chart_needs_matplotlib(monkeypatch):
+    """It is drawn where that is installed; else a sentence says what to do."""
+    from dirqueue.spark.jobs.report import Line, Report
+
+    done = Report([Line("spool/orders", ready=3, dead=1), Line("a" * 50, done=2)])
+    assert done.to_png().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(SettingsError, match="pip install matplotlib, or take SVG"):
+        done.to_png()
+
+
+def test_a_report_keeps_no_queue_open(tmp_path):
+    """A task may count more queues than it may have files open."""
+    from dirqueue.spark.jobs.report import _count
+
+    for number in range(20):
+        Queue(tmp_path / f"q{number}").put(b"1")
+    before = len(os.listdir("/proc/self/fd"))
+    rows = [row for number in range(20) for row in _count(str(tmp_path / f"q{number}"), records=True)]
+    assert [(row[1], row[-1]) for row in rows] == [(1, None)] * 20
+    assert len(os.listdir("/proc/self/fd")) <= before + 2

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lab.stream_faults import dead
 from support.kit import drain
 from support.patience import until
 
@@ -30,14 +31,6 @@ POINTS = [
 ]
 #: The one that the short set tries: the window that the record is for.
 SHORT = "recorded and not visible"
-
-
-def dead(pid):
-    """Return whether a process has ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def test_a_write_takes_bytes_priorities_and_delays(spark, queue_dir):
     [
         ("'a' AS value, 1 AS colour", {}, "no column 'colour'"),
         ("'a' AS body", {}, "no column 'body'"),
+        ("'a' AS value, map('k', 'v') AS attributes", {}, "cannot carry attributes"),
         ("1 AS priority", {}, "needs a column value"),
         ("1 AS value", {}, "'value' must be a string or binary, not int"),
         ("'a' AS value, 'x' AS delay", {}, "'delay' must be a number"),

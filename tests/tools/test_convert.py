@@ -94,7 +94,7 @@ def die_at(number):
 
 
 def converted_until(number, path, layout):
-    """Convert in a child that dies at that call; whether it lived to the end."""
+    """Convert in a child that dies at that call; return whether it lived to the end."""
     child = os.fork()
     if child == 0:
         status = 8

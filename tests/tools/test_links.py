@@ -133,7 +133,7 @@ def test_repair_removes_the_first_name_of_a_link_that_was_published_by_a_hard_li
 
 
 def test_doctor_tries_symbolic_links(tmp_path, monkeypatch):
-    """They pass here; where they are refused, or cannot be linked, a queue works all the same."""
+    """They pass here; where they are refused, or cannot be linked, a queue works nevertheless."""
     monkeypatch.setattr(probes.Scratch, "race", lambda *_: (probes.ROUNDS, 0, 0))
 
     def probe():

@@ -154,7 +154,7 @@ class Claimer:
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
-                held.data = links.read(held.place, fd)  # a link that no listing told of
+                held.data = links.read(held.place, fd)  # a link that no listing showed
                 return True
             try:
                 data = fs.read(file, CHUNK)

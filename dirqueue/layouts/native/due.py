@@ -42,8 +42,8 @@ REST_TIMES = 50
 REST_TIMES_IDLE = 10
 #: Ends that are remembered of one room, the soonest; the others are found by its next listing. At least one part in
 #: so many, so that what expires at once is listed so often at most.
-KEPT = 4096
-KEPT_PART = 16
+KEPT = 16384
+KEPT_PART = 8
 #: A room with no more names than this is listed whenever it has changed: that takes 0.1 ms.
 FEW = 256
 

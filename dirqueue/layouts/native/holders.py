@@ -100,14 +100,13 @@ def text_of(entry: Entry, space: str, dir_fd: int) -> str:
 
 
 def keep(holder: str, space: str, dir_fd: int) -> str:
-    """Return how a holder is written, with the text of a long one kept in the space first. Raises plain OSError."""
+    """Keep the text of a long holder in the space, and return how it is written. Raises plain OSError."""
     written = who(holder)
-    if written.startswith(LONG):
-        path = f"{space}/{HOLDERS}/{written[len(LONG) :]}"
-        for folder in (f"{space}/{SPACE}", f"{space}/{HOLDERS}"):
-            fs.make_inner(folder, dir_fd)
-        try:
-            fs.utime(path, dir_fd=dir_fd)  # a purge leaves alone what was used lately
-        except FileNotFoundError:
-            fs.replace_file(path, holder.encode(), dir_fd, sync=True)
+    for folder in (f"{space}/{SPACE}", f"{space}/{HOLDERS}"):
+        fs.make_inner(folder, dir_fd)
+    path = f"{space}/{HOLDERS}/{written[len(LONG) :]}"
+    try:
+        fs.utime(path, dir_fd=dir_fd)  # a purge leaves alone what was used lately
+    except FileNotFoundError:
+        fs.replace_file(path, holder.encode(), dir_fd, sync=True)
     return written

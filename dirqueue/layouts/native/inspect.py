@@ -16,7 +16,7 @@ from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS
-from dirqueue.errors import MessageNotFound, QueueAccess, QueueNotFound, access_error
+from dirqueue.errors import MessageNotFound, QueueAccess, QueueError, QueueNotFound, access_error
 from dirqueue.layouts.base import Claim, bad_handle, lost
 from dirqueue.layouts.native import conditions, links, names, sidefile
 from dirqueue.layouts.native.conditions import IF, OPEN, UNKNOWN, Condition
@@ -294,7 +294,10 @@ def details(directory: Directory, entry: Entry) -> Details | None:
 def failure(directory: Directory, entry: Entry) -> Failure | None:
     """Return the reason kept beside a message, or in its side file: the later one."""
     note = read_note(directory, note_of(entry.place, entry.id))
-    said = details(directory, entry)
+    try:
+        said = details(directory, entry)
+    except (QueueError, MessageNotFound):
+        return note  # it is damaged, or gone by now: whoever needs what it says will be told
     if said is None or said.error is None or (note is not None and note.at >= instant(said.at)):
         return note
     return Failure(said.error, instant(said.at), None, None)

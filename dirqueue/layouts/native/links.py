@@ -44,20 +44,36 @@ class Linker:
 
         NFS: a repeated call after a lost reply and a claim would publish twice, so there it is renamed like a file.
         """
-        if len(data) > LIMIT or b"\0" in data:
+        if len(data) > LIMIT or 0 in data:
             return False
         if id[-ID_DIGITS:] >= self._until:
             self._look(id)
-        return self._direct and self._write(data, place, self._directory.fd)
+        if not self._direct:
+            return False
+        try:
+            fs.symlink(LEAD + data, place, dir_fd=self._directory.fd)
+        except OSError as error:
+            if not self._has_to_be_a_file(error):
+                raise
+            return False
+        return True
 
     def wrote(self, data: bytes, path: str, dir_fd: int) -> bool:
         """Make a link where nobody looks yet; False if the body has to be a file."""
-        if len(data) > LIMIT or b"\0" in data:
+        if len(data) > LIMIT or 0 in data:
             return False
         id = path.rpartition("/")[2].partition(".")[0]
         if id[-ID_DIGITS:] >= self._until:
             self._look(id)
-        return self._allowed and self._write(data, path, dir_fd)
+        if not self._allowed:
+            return False
+        try:
+            fs.symlink(LEAD + data, path, dir_fd=dir_fd)
+        except OSError as error:
+            if not self._has_to_be_a_file(error):
+                raise
+            return False
+        return True
 
     def _look(self, id: str) -> None:
         """Decide for a second whether bodies may be seen by everybody who can search the directory."""
@@ -67,17 +83,13 @@ class Linker:
         self._allowed = not hidden and not mount.no_symlinks
         self._direct = self._allowed and not mount.replies_can_be_lost
 
-    def _write(self, data: bytes, path: str, dir_fd: int) -> bool:
-        try:
-            fs.symlink(LEAD + data, path, dir_fd=dir_fd)
-        except OSError as error:
-            if error.errno in _NONE_HERE:
-                self._directory.mount.no_symlinks = True
-                self._until = ""
-            elif error.errno not in _NOT_THIS:
-                raise
-            return False
-        return True
+    def _has_to_be_a_file(self, error: OSError) -> bool:
+        """Return whether a failed call says that this body, or every one, has to be a file here."""
+        if error.errno in _NONE_HERE:
+            self._directory.mount.no_symlinks = True
+            self._until = ""
+            return True
+        return error.errno in _NOT_THIS
 
 
 def read(name: str, dir_fd: int) -> bytes:

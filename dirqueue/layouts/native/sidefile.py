@@ -7,8 +7,8 @@ ID is without its priority, HH two digits of its hash, S the number in the card 
 Layer: layouts.  Touches: .space/side/.
 Invariant: written, durably if the queue syncs, before the rename to the name that means it; never changed after that.
 The version in it is that of the first name that may mean it: no name of an earlier version does.
-Crash: one that no name means is left. Purge removes it when it is stale and nothing can come to mean it any more: its
-transaction is decided (an open one is aborted first); or without one its message is gone, or has reached that version.
+Crash: one that no name means is left, perhaps incomplete. Purge removes it when it is stale and nothing can come to
+mean it any more: its message is gone, or has reached that version.
 """
 
 from __future__ import annotations
@@ -46,15 +46,9 @@ def new_number() -> int:
     return random.randint(1, NUMBERS)  # noqa: S311 - a name, no secret
 
 
-def dumps(details: Details, txn: str = "") -> bytes:
-    """Return the content of a side file; no two are alike, so that a writer can tell its own.
-
-    Args:
-        details: What it says.
-        txn: The transaction whose commit makes a name mean it; empty if a rename by itself does.
-    """
+def dumps(details: Details) -> bytes:
+    """Return the content of a side file; no two are alike, so that a writer can tell its own."""
     record = {
-        "txn": txn,
         "version": details.version,
         "failures": details.failures,
         "error": details.error,
@@ -78,7 +72,6 @@ def loads(data: bytes) -> Details:
             int(record["at"]),
             str(record["id"]),
             body if record["body"] else None,
-            str(record["txn"]),
         )
     except MALFORMED as error:
         raise ValueError("not a side file") from error

@@ -5,10 +5,11 @@ Layer: layouts.  Touches: through turn.py, the file and its journal.
 
 from __future__ import annotations
 
-from dirqueue.disk import fs, identity
+from dirqueue.disk import identity
 from dirqueue.disk.clock import micros
 from dirqueue.errors import LeaseLost
 from dirqueue.layouts.base import Claim
+from dirqueue.layouts.text import mirror
 from dirqueue.layouts.text.grammar import Item, digest, encode
 from dirqueue.layouts.text.layout import Text
 from dirqueue.layouts.text.names import id_of
@@ -22,9 +23,11 @@ def take(layout: Text, offset: int, known_by: str, seconds: float) -> Claim | No
         found = layout.cursor.check(offset, now)
         if found is None or found.digest != known_by:
             return None
-        attempts = (found.note.attempts if found.note else 0) + 1
+        if layout.leave_to_others(found, now, micros(seconds)):
+            return None
+        attempts = (found.note.attempts if found.note else mirror.tries(found.item)) + 1
         token, until = identity.new_token(), now + micros(seconds)
-        layout.hold_item(offset, known_by, until, attempts, now, token)
+        layout.changes.hold(offset, known_by, until, attempts, now, token, found.item)
         id = id_of(offset, known_by)
         return Claim(id, f"{id}@{token}", now, until, attempts, found.item.body)
 
@@ -36,7 +39,9 @@ def mark(layout: Text, item: Item, after: str) -> None:
 
     def change() -> None:
         _look_at(layout, item)
-        layout.flip_item(item.offset, digest(item.text), item.control, after)
+        note = layout.ledger.notes.by_offset.get(item.offset)
+        attempts, now = note.attempts if note else 0, layout.directory.clock.now()
+        layout.changes.flip(item.offset, digest(item.text), item.control, after, attempts, None, now)
 
     layout.in_turn(change, "mark a message of")
 
@@ -49,9 +54,7 @@ def set_variable(layout: Text, item: Item, index: int, value: bytes) -> None:
         variable = found.variables[index]
         if len(variable.value) != len(value):
             raise _moved(item)
-        ledger = layout.ledger
-        fs.pwrite(ledger.file, value, variable.offset + 1)
-        ledger.stamp(ledger.in_turn())
+        layout.ledger.change(None, [(variable.offset + 1, value)])
 
     layout.in_turn(change, "set a variable of")
 

@@ -10,7 +10,6 @@ Crash: see turn.py and merge.py.
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable, Iterable
 from typing import ClassVar, TypeVar
@@ -23,8 +22,9 @@ from dirqueue.disk.directory import Directory, not_found
 from dirqueue.errors import DirQueueError, LayoutError, MessageNotFound, QueueError, QueueNotFound
 from dirqueue.layouts.base import Claim, Committer, Producer, Purged, bad_handle, lost, none_buried, refuse
 from dirqueue.layouts.pausing import RESUMED_SECONDS, Pausable
-from dirqueue.layouts.text import names
-from dirqueue.layouts.text.cursor import Cursor
+from dirqueue.layouts.text import mirror, names
+from dirqueue.layouts.text.changes import Changes
+from dirqueue.layouts.text.cursor import Cursor, Found
 from dirqueue.layouts.text.grammar import PAGE, digest, encode, padding
 from dirqueue.layouts.text.inspect import Looker, by_id, moved_on
 from dirqueue.layouts.text.notes import Note, block_text
@@ -57,6 +57,7 @@ class Text(Looker, Pausable):
                 path=directory.path,
             )
         self.directory: Directory = directory
+        self.need_locks = directory.need_locks
         self._side = directory.side
         self.settings = settings
         self.space: Committer | None = None
@@ -64,6 +65,7 @@ class Text(Looker, Pausable):
         self.ledger = Ledger(directory)
         self._margin = micros(settings.margin)
         self.cursor = Cursor(self.ledger, self._margin)
+        self.changes = Changes(self.ledger, self.cursor)
         #: When a claim may find something that it did not find now.
         self._wakes_at = 0
         if settings.priorities:
@@ -116,7 +118,9 @@ class Text(Looker, Pausable):
             pieces = [] if seal.clean else [b"\n"]
             at += len(pieces)
             long: list[int] = []
-            for lines, text in messages:
+            more = mirror.reserved(now) if self.settings.annotate else b""
+            for each, text in messages:
+                lines = each + more
                 pad = padding(len(lines), at, lines)
                 if pad:
                     pieces.append(pad)
@@ -183,41 +187,33 @@ class Text(Looker, Pausable):
         now = self.directory.clock.now()
         most = self.settings.max_attempts
         while (found := cursor.next(now)) is not None:
-            note, offset = found.note, found.offset
-            attempts = note.attempts if note else 0
+            note, offset, item = found.note, found.offset, found.item
+            attempts = note.attempts if note else mirror.tries(item)
+            if item.tail and self.leave_to_others(found, now, duration):
+                continue
             if most and attempts >= most:
-                self._flip(offset, found.digest, "-", "!", attempts, _worn_out(note, attempts), now)
+                self.changes.flip(offset, found.digest, "-", "!", attempts, _worn_out(note, attempts), now)
                 self.buried.append(f"{offset:012d}-{found.digest}")
                 continue
             token = identity.new_token()
             until = now + duration
-            self.hold_item(offset, found.digest, until, attempts + 1, now, token)
+            self.changes.hold(offset, found.digest, until, attempts + 1, now, token, item)
             id = f"{offset:012d}-{found.digest}"
-            return Claim(id, f"{id}@{token}", now, until, attempts + 1, found.item.body)
+            return Claim(id, f"{id}@{token}", now, until, attempts + 1, item.body)
         self._wakes_at = cursor.wakes_at()
         return None
 
-    def _flip(
-        self, offset: int, known_by: str, before: str, after: str, attempts: int, reason: str | None, now: int
-    ) -> None:
-        why = "null" if reason is None else json.dumps(reason)
-        record = f"flip {now} {offset} {known_by} {before} {after} {attempts} {why}"
-        self.ledger.flip(record.encode(), offset, after.encode())
-        self.ledger.notes.flip(offset, known_by, after, attempts, reason, now)
+    def leave_to_others(self, found: Found, now: int, duration: int) -> bool:
+        """Note that a program which does not lock holds a message, if its mutex says so; return whether it does.
 
-    def flip_item(self, offset: int, known_by: str, before: str, after: str) -> None:
-        """Mark an item, in a turn."""
-        note = self.ledger.notes.by_offset.get(offset)
-        self._flip(
-            offset, known_by, before, after, note.attempts if note else 0, None, self.directory.clock.now()
-        )
-
-    def hold_item(
-        self, offset: int, known_by: str, until: int, attempts: int, since: int, token: str
-    ) -> None:
-        """Note that a message is held, in a turn."""
-        self.ledger.note(f"hold {offset} {known_by} {until} {attempts} {since} {token}".encode())
-        self.ledger.notes.hold(offset, known_by, until, attempts, since, token)
+        For as long as a lease; then it is delivered, as after any consumer that died.
+        """
+        note = found.note
+        if (note is not None and note.token) or not mirror.value_of(found.item, b"mutex"):
+            return False
+        attempts, token = note.attempts if note else 0, f"mutex-{identity.new_token()}"
+        self.changes.leave(found.offset, found.digest, now + duration, attempts, now, token)
+        return True
 
     def wakes_in(self) -> float | None:
         if not self._wakes_at or self._rests:
@@ -235,7 +231,7 @@ class Text(Looker, Pausable):
         def change() -> None:
             offset, note = self._held(held, "ack")
             now = self.directory.clock.now()
-            self._flip(offset, note.digest, "-", "=", note.attempts, None, now)
+            self.changes.flip(offset, note.digest, "-", "=", note.attempts, None, now)
 
         self.in_turn(change, "ack a message of", sync=self.settings.sync)
 
@@ -244,7 +240,7 @@ class Text(Looker, Pausable):
             offset, note = self._held(held, "renew")
             until = max(self.directory.clock.now() + micros(seconds_), note.until + 1)
             token = identity.new_token()
-            self.hold_item(offset, note.digest, until, note.attempts, note.since, token)
+            self.changes.hold(offset, note.digest, until, note.attempts, note.since, token)
             held.place, held.ends = f"{held.id}@{token}", until
 
         self.in_turn(change, "renew a message of")
@@ -253,28 +249,25 @@ class Text(Looker, Pausable):
         def change() -> None:
             offset, note = self._held(held, "retry")
             now = self.directory.clock.now()
-            self._free(offset, note, now + micros(delay) if delay else 0, note.attempts, error, now)
+            self.changes.free(offset, note, now + micros(delay) if delay else 0, note.attempts, error, now)
 
         self.in_turn(change, "retry a message of")
 
     def release(self, held: Claim) -> None:
         def change() -> None:
             offset, note = self._held(held, "release")
-            self._free(offset, note, 0, max(0, note.attempts - 1), None, self.directory.clock.now())
+            self.changes.free(offset, note, 0, max(0, note.attempts - 1), None, self.directory.clock.now())
 
         self.in_turn(change, "release a message of")
 
     def bury(self, held: Claim, reason: str) -> None:
         def change() -> None:
             offset, note = self._held(held, "reject")
-            self._flip(offset, note.digest, "-", "!", note.attempts, reason, self.directory.clock.now())
+            self.changes.flip(
+                offset, note.digest, "-", "!", note.attempts, reason, self.directory.clock.now()
+            )
 
         self.in_turn(change, "reject a message of", sync=self.settings.sync)
-
-    def _free(self, offset: int, note: Note, until: int, attempts: int, error: str | None, now: int) -> None:
-        record = f"free {now} {offset} {note.digest} {until} {attempts} {json.dumps(error)}"
-        self.ledger.note(record.encode())
-        self.ledger.notes.apply(record.encode())
 
     def _held(self, held: Claim, doing: str) -> tuple[int, Note]:
         """Return where a message is that we hold, and its note; LeaseLost if we do not."""
@@ -325,7 +318,7 @@ class Text(Looker, Pausable):
         def change() -> None:
             offset, note = self._unclaimed(entry, "cancel")
             known_by = names.parse_id(entry.id)[1]
-            self._flip(
+            self.changes.flip(
                 offset, known_by, "-", "#", note.attempts if note else 0, None, self.directory.clock.now()
             )
 
@@ -352,7 +345,7 @@ class Text(Looker, Pausable):
             now = self.directory.clock.now()
             until = now + micros(delay) if delay else 0
             note = note or Note(names.parse_id(entry.id)[1])
-            self._free(offset, note, until, note.attempts, None, now)
+            self.changes.free(offset, note, until, note.attempts, None, now)
             state = states_.DELAYED if until else states_.READY
             changed.append(entry._replace(state=state, until=until))
 
@@ -362,7 +355,9 @@ class Text(Looker, Pausable):
     def redrive(self, entry: Entry) -> bool:
         def change() -> None:
             offset = self._where(entry, "!")
-            self._flip(offset, names.parse_id(entry.id)[1], "!", "-", 0, None, self.directory.clock.now())
+            self.changes.flip(
+                offset, names.parse_id(entry.id)[1], "!", "-", 0, None, self.directory.clock.now()
+            )
 
         try:
             self.in_turn(change, "redrive a message of", sync=self.settings.sync)
@@ -379,7 +374,7 @@ class Text(Looker, Pausable):
                     offset = self._where(entry, control)
                 except MessageNotFound:
                     continue
-                self._flip(
+                self.changes.flip(
                     offset, names.parse_id(entry.id)[1], control, "#", 0, None, self.directory.clock.now()
                 )
                 return
@@ -447,6 +442,7 @@ class Text(Looker, Pausable):
         self.in_turn(lambda: replaced(self.ledger, data, sync=sync), "replace", sync=sync)
 
     def purge_lock(self) -> str:
+        self.need_locks()
         self.directory.make()
         return os.path.join(self._side, names.PURGE_LOCK)
 
@@ -462,14 +458,14 @@ class Text(Looker, Pausable):
 
     def bury_unclaimed(self, offset: int, note: Note, now: int) -> None:
         """Make a message dead that is out of attempts, in a turn."""
-        self._flip(offset, note.digest, "-", "!", note.attempts, _worn_out(note, note.attempts), now)
+        self.changes.flip(offset, note.digest, "-", "!", note.attempts, _worn_out(note, note.attempts), now)
 
     def drop_dead(self, offset: int, note: Note, now: int) -> bool:
         """Make a dead message a comment, in a turn; return False if it is not dead."""
         item = self.cursor.item(offset)
         if item is None or item.control != "!" or digest(item.text) != note.digest:
             return False
-        self._flip(offset, note.digest, "!", "#", note.attempts, None, now)
+        self.changes.flip(offset, note.digest, "!", "#", note.attempts, None, now)
         return True
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ DEAD = -1
 class Note:
     """What is known of one message."""
 
-    __slots__ = ("at", "attempts", "digest", "error", "looked", "since", "token", "until")
+    __slots__ = ("at", "attempts", "digest", "error", "looked", "plain", "since", "token", "until")
 
     def __init__(
         self,
@@ -49,6 +49,8 @@ class Note:
         self.at = at
         #: In which age of the file its text was looked at; see `Notes.age`.
         self.looked = -1
+        #: Whether it is known to have no variables.
+        self.plain = False
 
     def values(self) -> list[Any]:
         """Return it for the journal."""
@@ -101,11 +103,23 @@ class Notes:
         offset, known_by, until, attempts, since, token = rest.decode().split(" ")
         self.hold(int(offset), known_by, int(until), int(attempts), int(since), token)
 
-    def hold(self, offset: int, known_by: str, until: int, attempts: int, since: int, token: str) -> None:
+    def hold(
+        self,
+        offset: int,
+        known_by: str,
+        until: int,
+        attempts: int,
+        since: int,
+        token: str,
+        *,
+        plain: bool = False,
+    ) -> None:
         """Note that a message is held."""
         old = self.by_offset.get(offset)
         error, at = (old.error, old.at) if old is not None else (None, 0)
-        self.set(offset, Note(known_by, until, attempts, token, since, error, at))
+        note = Note(known_by, until, attempts, token, since, error, at)
+        note.plain = plain
+        self.set(offset, note)
 
     def _free(self, rest: bytes) -> None:
         at, offset, known_by, until, attempts, error = rest.decode().split(" ", 5)

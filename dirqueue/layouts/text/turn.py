@@ -23,7 +23,7 @@ from dirqueue.disk.beside import Beside, append, opened, reserve, unreserve
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import DirQueueError, QueueError, access_error
 from dirqueue.layouts.text import names, stamp
-from dirqueue.layouts.text.grammar import items
+from dirqueue.layouts.text.grammar import PAGE, items
 from dirqueue.layouts.text.journal import Journal
 from dirqueue.layouts.text.notes import Notes
 from dirqueue.layouts.text.stamp import SEAL, Seal, seen_text
@@ -203,6 +203,7 @@ class Ledger:
             return
 
     def _open_lock(self) -> None:
+        self.directory.need_locks()
         self.directory.make()
         try:
             self._lock_fd = fs.open(names.LOCK, _LOCK_FLAGS, fs.FILE_MODE, dir_fd=self.directory.fd)
@@ -364,8 +365,11 @@ class Ledger:
                 raise
             journal.append(record)
 
-    def note(self, record: bytes) -> None:
-        """Write a record that does not change the file, and seal."""
+    def note(self, record: bytes, writes: list[tuple[int, bytes]]) -> None:
+        """Write a record that changes no state in the file, and seal; with what else is to be written there."""
+        if writes:
+            self.change(record, writes)
+            return
         self.record(record)
         seal, journal = self.in_turn(), self.journal
         self.write_seal(Seal(*seal[:3], journal.part, journal.end, journal.chain, *seal[6:]))
@@ -403,16 +407,19 @@ class Ledger:
             pass  # the next turn redoes the record: the message of a put that failed is delivered
         self.forget()
 
-    def flip(self, record: bytes, offset: int, after: bytes) -> None:
-        """Record and change one control character. Seals."""
+    def change(self, record: bytes | None, writes: list[tuple[int, bytes]]) -> None:
+        """Record, and write these bytes at these offsets, over others of the same length. Seals."""
         seal = self.in_turn()
         alone = reserve(self.file)
-        self.record(record)
+        if record:
+            self.record(record)
         if not alone and self._replaced(seal):
             self._leave_to_the_next()
             return
-        fs.pwrite(self.file, after, offset)
-        self.stamp(seal)
+        for offset, data in writes:
+            fs.pwrite(self.file, data, offset)
+        last = writes[-1][0] >= seal.anchor_at
+        self.stamp(seal, before=fs.pread(self.file, PAGE, max(0, self.size - PAGE)) if last else b"")
 
     def _replaced(self, seal: Seal) -> bool:
         """Return whether somebody saved another copy of the file since the turn began; marks and appends are none."""

@@ -20,10 +20,10 @@ from dirqueue import states
 from dirqueue.errors import DirQueueError, MessageNotFound
 from dirqueue.layouts.base import Layout
 from dirqueue.message import Entry
+from dirqueue.queue import Queue
 from dirqueue.records import HEAD, count_of
 from dirqueue.spark.jobs.progress import Progress
 from dirqueue.spark.jobs.queues import find_queues, spread
-from dirqueue.spark.options import open_queue
 
 #: Failures are grouped by this many characters of the first line of their reason, and counted for so many reasons.
 REASON = 80
@@ -102,11 +102,18 @@ class Report:
         """Return a chart of the fullest queues as an SVG image."""
         from dirqueue.spark.jobs.chart import bars
 
-        shown = self.lines[:limit]
-        return bars(
-            [(line.queue, [getattr(line, state) for state in states.VISIBLE]) for line in shown],
-            list(states.VISIBLE),
-        )
+        return bars(self._bars(limit), states.VISIBLE)
+
+    def to_png(self, limit: int = 30) -> bytes:
+        """Return the same chart as a PNG image; SettingsError unless matplotlib is installed."""
+        from dirqueue.spark.jobs.chart import png
+
+        return png(self._bars(limit), states.VISIBLE)
+
+    def _bars(self, limit: int) -> list[tuple[str, list[int]]]:
+        return [
+            (line.queue, [getattr(line, state) for state in states.VISIBLE]) for line in self.lines[:limit]
+        ]
 
 
 def report(
@@ -142,22 +149,22 @@ def _count(path: str, *, records: bool) -> Iterator[tuple[Any, ...]]:
     hour = now - 3_600_000_000
     error = None
     try:
-        layout = open_queue(path).layout
-        for entry in layout.entries():
-            if entry.state not in counts:
-                continue
-            counts[entry.state] += 1
-            put += entry.put >= hour
-            if records and entry.state in states.LIVE:
-                packed += _records(layout, entry)
-            if entry.state == "ready":
-                oldest = entry.put if oldest is None else min(oldest, entry.put)
-            elif entry.state == "done":
-                done += entry.until >= hour
-            elif entry.state == "dead":
-                why = layout.failure(entry)
-                reason = (why.error.splitlines() or [""])[0][:REASON] if why else "unknown"
-                failures[reason if reason in failures or len(failures) < REASONS else OTHER] += 1
+        # Closed at the end, as a task may count more queues than it may have files open.
+        with Queue(path, create=False) as queue:
+            for entry in queue.layout.entries():
+                if entry.state not in counts:
+                    continue
+                counts[entry.state] += 1
+                put += entry.put >= hour
+                if records and entry.state in states.LIVE:
+                    packed += _records(queue.layout, entry)
+                if entry.state == "ready":
+                    oldest = entry.put if oldest is None else min(oldest, entry.put)
+                elif entry.state == "done":
+                    done += entry.until >= hour
+                elif entry.state == "dead":
+                    reason = _reason(queue.layout, entry)
+                    failures[reason if reason in failures or len(failures) < REASONS else OTHER] += 1
     except (DirQueueError, OSError) as problem:
         error = str(problem)
     age = None if oldest is None else max(0.0, (now - oldest) / 1_000_000)
@@ -171,6 +178,11 @@ def _count(path: str, *, records: bool) -> Iterator[tuple[Any, ...]]:
         json.dumps(failures),
         error,
     )
+
+
+def _reason(layout: Layout, entry: Entry) -> str:
+    why = layout.failure(entry)
+    return (why.error.splitlines() or [""])[0][:REASON] if why else "unknown"
 
 
 def _records(layout: Layout, entry: Entry) -> int:

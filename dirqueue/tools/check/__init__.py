@@ -80,16 +80,12 @@ def _leftover_sides(path: str, layout: Native) -> list[Finding]:
     """Report the side files of the space around a queue that no name means."""
     if not fs.exists(f"../{sidefile.SIDES}", layout.directory.fd):
         return []
-    from dirqueue.space import Space
     from dirqueue.space.sides import orphans
 
-    around: Space[bytes] = Space(os.path.dirname(os.path.abspath(path)), create=False)
-    with around as space:
-        root = Directory(space.path, create=False)
-        root.need()
-        try:
-            stale = micros(layout.settings.stale)
-            found = orphans(space.names(), space.queue, root, stale, abort=False)
-        finally:
-            root.close()
+    root = Directory(os.path.dirname(os.path.abspath(path)), create=False)
+    root.need()
+    try:
+        found = orphans(root, micros(layout.settings.stale))
+    finally:
+        root.close()
     return [Finding("Q30", f"../{each}") for each in found]

@@ -230,9 +230,9 @@ function queuePage(queue, answer, extra, where) {
     `${state} ${queue.sampled ? "~" : ""}${number(queue[state])}`));
   const shown = answer.messages.length ? table(answer.messages, queue, where, wholeButtons(queue, where, answer))
     : [el("p", { class: "quiet" }, answer.seen && where.words.search ? "Nothing that was searched holds that." : `Nothing is ${where.state}.`)];
-  const told = [];
-  if (answer.searched !== null && answer.searched < answer.seen) told.push(`searched ${number(answer.searched)} of ${number(answer.seen)}`);
-  if (answer.sampled) told.push("a part of a deep queue");
+  const remarks = [];
+  if (answer.searched !== null && answer.searched < answer.seen) remarks.push(`searched ${number(answer.searched)} of ${number(answer.seen)}`);
+  if (answer.sampled) remarks.push("a part of a deep queue");
   return [
     el("h1", {}, queue.name, complaints(queue)),
     el("div", { class: "card wide" }, counts(queue), charts(queue), notes(queue), pauseButton(queue)),
@@ -242,7 +242,7 @@ function queuePage(queue, answer, extra, where) {
     answer.seen > 1 || where.words.search ? listTools(where) : null,
     ...shown,
     pager(answer, where.words.search ? "found" : "messages"),
-    told.length ? el("p", { class: "quiet" }, told.join(" · ")) : null,
+    remarks.length ? el("p", { class: "quiet" }, remarks.join(" · ")) : null,
   ].filter(Boolean);
 }
 

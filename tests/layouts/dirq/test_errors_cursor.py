@@ -17,7 +17,7 @@ from dirqueue.layouts.dirq import layout as dirq_layout
 
 
 def test_cursor_remembers_a_bounded_number_of_names(queue, monkeypatch):
-    """Locks, pauses and directories are remembered, but not for ever."""
+    """Locks, pauses and directories are remembered for a while only."""
     monkeypatch.setattr(dirq_cursor, "REMEMBERED", 3)
     cursor = queue.layout._cursor
     for number in range(5):

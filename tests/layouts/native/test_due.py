@@ -188,7 +188,7 @@ def test_lease_that_is_over_is_found_however_soon_after_a_look(make):
 
 @pytest.fixture
 def large(monkeypatch):
-    """Every room counts as large, few names of it are kept, and it rests for ever once it was listed."""
+    """Every room counts as large, few names of it are kept, and once listed it is never listed again by itself."""
     monkeypatch.setattr(due, "FEW", -1)
     monkeypatch.setattr(due, "KEPT", 4)
     monkeypatch.setattr(due, "REST_TIMES", 1e9)
@@ -242,6 +242,33 @@ def test_room_that_rests_says_when_it_will_be_listed(make, listings):
     assert queue.layout.wakes_in() > 0
     queue.layout._cursor._due._leased.took = 0.0
     assert queue.get(timeout=0).message.body == b"0"
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("room", ["leased", "later"])
+def test_what_a_look_found_and_nobody_tried_is_found_again_without_a_listing(
+    make, listings, monkeypatch, room
+):
+    """A look that another change makes old drops its names, and the room that they are in rests."""
+    monkeypatch.setattr(due, "REST_TIMES_IDLE", 1e9)
+    queue = make()
+    if room == "leased":
+        bodies = expire(queue, 3)
+    else:
+        bodies = [b"0", b"1", b"2"]
+        for body in bodies:
+            queue.put(body, delay=0.001)
+        time.sleep(0.002)
+    got = [queue.get(timeout=0).message.body]
+    listings.clear()
+    for _ in range(2):
+        queue.layout._cursor.stale()
+        got.append(queue.get(timeout=0).message.body)
+    assert got == bodies
+    assert not [each for each in listings if each.startswith((f"{room}/", f"{room}/1"))]
+    queue.layout._cursor.stale()
+    with pytest.raises(Empty):
+        queue.get(timeout=0)
 
 
 @pytest.mark.usefixtures("large")
@@ -383,7 +410,7 @@ def test_what_is_no_message_in_a_room_is_stepped_over(make):
 
 
 def test_network_filesystem_is_listed_each_time(make):
-    """Its times are not to be trusted; what other hosts do in the rooms is found all the same."""
+    """Its times are not to be trusted; what other hosts do in the rooms is found nevertheless."""
     queue, other = remote(make()), make()
     for number in range(3):
         with pytest.raises(Empty):

@@ -247,7 +247,7 @@ def test_body_that_we_cannot_read_just_now_is_given_back(queue, call, code):
 
 @pytest.mark.parametrize("code", names(HARD))
 def test_body_that_cannot_be_read_counts_as_a_failure_and_dies(make, code):
-    """It must not come back for ever: tried as often as any other, then dead with the reason."""
+    """It must not come back without end: tried as often as any other, then dead with the reason."""
     queue = make(max_attempts=2)
     queue.put(b"bad")
     with failing("read", code, times=2) as fault:

@@ -191,7 +191,7 @@ def test_file_that_cannot_be_put_stays_where_it_is(make, tmp_path, link):
 
 
 def test_file_whose_new_name_is_not_durable_is_told(make, tmp_path):
-    """It is moved in all the same: it was the caller's only copy."""
+    """It is moved in nevertheless: it was the caller's only copy."""
     (tmp_path / "file").write_bytes(b"x")
     queue = make(sync=True)
     queue.put(b"first")

@@ -116,7 +116,7 @@ def test_ack_after_the_queue_was_closed_and_removed_says_that_there_is_none(queu
 
 @pytest.mark.parametrize("code", REFUSED)
 def test_ack_of_another_users_file_does_without_its_time(make, code):
-    """Only its owner may set it; the message is done all the same."""
+    """Only its owner may set it; the message is done nevertheless."""
     queue = make(keep_done=True)
     queue.put(b"one")
     lease = queue.get(timeout=0)

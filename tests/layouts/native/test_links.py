@@ -230,6 +230,15 @@ def test_body_that_the_umask_hides_from_somebody_is_a_file(tmp_path, mode, umask
     assert set(forms(queue)) == {link}
 
 
+@pytest.mark.parametrize("how", ["put", "put_many"])
+def test_link_that_cannot_be_written_is_an_error_of_the_put(linked, how):
+    """A disk that fails says nothing about whether it should be a file."""
+    linked.put(b"first")
+    with failing("symlink", errno.EIO), pytest.raises(QueueError):
+        linked.put(b"x") if how == "put" else linked.put_many([b"x", b"y"])
+    assert forms(linked) == [True]
+
+
 def test_umask_that_changes_is_noticed_within_a_second(linked, monkeypatch):
     """It is looked at once a second, not for every message."""
     linked.put(b"one")
@@ -317,7 +326,7 @@ def test_link_that_no_listing_told_of_is_read_after_the_claim(linked):
     """A name that ended a wait is tried without a listing."""
     linked.put(b"one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cursors.Cursor, "_linked", lambda self, strange, prefix: [])
+        patch.setattr(cursors.Cursor, "_linked", lambda self, strange, prefix: ([], strange))
         linked.layout.arrived(next(iter(names_in(linked.path))))
         assert linked.get(timeout=0).message.body == b"one"
 

@@ -316,9 +316,7 @@ def test_call_that_fails_is_a_typed_error_and_loses_nothing(make, path, call, co
 
         for act in (put, get_and_ack):
             try:
-                with failing(
-                    call, code, when=later, done=call == "close"
-                ):  # the kernel closes it all the same
+                with failing(call, code, when=later, done=call == "close"):  # the kernel closes it anyway
                     act()
             except (QueueAccess, QueueError, Empty, LeaseLost):
                 pass

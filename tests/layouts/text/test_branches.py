@@ -99,6 +99,8 @@ def test_bare_continuation_at_the_end_is_no_line():
     """As textqueue has it."""
     (item,) = grammar.items(b"-a\n ")
     assert item.text == b"a"
+    (item,) = grammar.items(b"-a\r\n b\r\n")
+    assert item.text == b"a\nb"
 
 
 def test_file_that_shrinks_in_a_turn_ends_the_search(make, path):
@@ -465,10 +467,29 @@ def test_file_that_is_saved_again_while_it_is_merged_is_left_for_the_moment(make
     """The next turn merges what is there then."""
     queue = make()
     queue.put(b"a")
+    data = path.read_bytes()
     with open(path, "r+b", buffering=0) as editor:
-        editor.write(b"# mine\n")
-        with before("fcntl", lambda: (editor.seek(0, os.SEEK_END), editor.write(b"# more\n"))):
-            wait_until(lambda: drain(make()) == [b"a"])
+        editor.write(b"# mine\n" + data)
+        with before("fcntl", lambda: editor.write(b"-more\n")):
+            wait_until(lambda: drain(make()) == [b"a", b"more"])
+
+
+def test_turn_in_which_somebody_saved_the_file_makes_no_further_change(make, path):
+    """It is over, and the next one looks first."""
+    queue = make()
+    queue.put_many([b"a", b"b"])
+    ledger = queue.layout.ledger
+    turns = []
+
+    def change():
+        turns.append(ledger.in_turn())
+        if len(turns) == 1:
+            ledger.forget()  # as when a mark meets somebody who saves the file
+            ledger.in_turn()
+
+    ledger.run(change)
+    assert len(turns) == 2
+    assert drain(queue) == [b"a", b"b"]
 
 
 def test_held_and_delayed_messages_are_flushed_too(make, path):

@@ -9,11 +9,11 @@ from dirqueue.errors import Full, MessageTooLarge
 from dirqueue.layouts.base import Layout
 from dirqueue.waiting import Waiter
 
-#: A bounded queue is counted again when one part in so many of the room that was found is used up.
-TRUST_ROOM = 4
+#: A bounded queue is counted again when one part in so many of what was free is used up.
+TRUST = 4
 
 
-class Room:
+class Bound:
     """What is known to be free, so that not every put has to count."""
 
     def __init__(self, layout: Layout, limit: int) -> None:
@@ -21,7 +21,7 @@ class Room:
         self._limit = limit
         self._free = 0
 
-    def take(self, wanted: int, timeout: float | None) -> None:
+    def reserve(self, wanted: int, timeout: float | None) -> None:
         """Wait until so many fit; Full if they do not in time, or never will.
 
         RACE: others put too, so the limit may be exceeded by what they put meanwhile.
@@ -36,7 +36,7 @@ class Room:
             while True:
                 free = limit - self._layout.count()
                 if free >= wanted:
-                    self._free = (free - wanted) // TRUST_ROOM
+                    self._free = (free - wanted) // TRUST
                     return
                 if not waiter.pause():
                     raise Full(
