@@ -103,10 +103,10 @@ class Attempt:
         work = self._work
         try:
             self._stage()
-            if self._sides:
-                write_sides(self._sides, self._made, self._fd, sync=work.sync)
             if work.carried:
                 keep_carried(work)
+            if self._sides:
+                write_sides(self._sides, self._made, self._fd, sync=work.sync)
             if work.notes:
                 write_notes(work.notes, self._fd)
             if self._moves:

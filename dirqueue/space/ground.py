@@ -206,6 +206,16 @@ class Ground:
         except OSError as error:
             raise access_error(self.path, "keep the name of a holder in", error) from error
 
+    def make_durable(self, *paths: str) -> None:
+        """Flush the directories of names that came or went."""
+        for folder in sorted({path.rpartition("/")[0] for path in paths if path}):
+            try:
+                self.directory.sync(folder)
+            except FileNotFoundError:
+                pass  # it was empty, and is gone
+            except OSError as error:
+                raise access_error(self.path, "make durable a change in", error) from error
+
     def commit_with(self, lease: Lease[Any], then: Iterable[Any]) -> None:
         """Acknowledge a lease and put these together: what `lease.ack(then=...)` does."""
         puts = list(then)

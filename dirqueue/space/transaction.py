@@ -29,7 +29,7 @@ from dirqueue.lease import Lease, finish, frozen
 from dirqueue.message import Entry, Message
 from dirqueue.settings import check_count, check_seconds
 from dirqueue.space import ids, steps
-from dirqueue.space.carried import drop_carried, keep_carried, leave_carried, skipped
+from dirqueue.space.carried import leave_carried, skipped
 from dirqueue.space.commit import Attempt
 from dirqueue.space.conflicts import Judge
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
@@ -416,7 +416,7 @@ class Transaction:
         return [], work
 
     def _move_alone(self, step: Step, work: Work) -> tuple[list[str], Work]:
-        if self._ground.directory.mount.replies_can_be_lost:
+        if self._ground.directory.mount.replies_can_be_lost or work.carried:
             return self._run()  # NFS: a register tells what has happened, one rename alone does not
         fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
@@ -429,7 +429,6 @@ class Transaction:
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         write_notes(work.notes, fd)
         try:
-            keep_carried(work)
             if target:
                 resolve.carry(source, target, fd)
             else:
@@ -440,17 +439,10 @@ class Transaction:
         except OSError as error:
             drop_notes(work.notes, fd)
             drop_sides(made, fd)
-            drop_carried(work.carried)
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         carry_notes(work.carry, fd)
         if work.sync:
-            for folder in sorted({path.rpartition("/")[0] for path in (source, target) if path}):
-                try:
-                    self._ground.directory.sync(folder)
-                except FileNotFoundError:
-                    pass  # it was empty, and is gone
-                except OSError as error:
-                    raise access_error(self._ground.path, "make durable a change in", error) from error
+            self._ground.make_durable(source, target)
         drop_sides(work.drop, fd)
         leave_carried(work)
         self._finish(step, target)

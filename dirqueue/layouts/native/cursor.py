@@ -121,7 +121,6 @@ class Cursor:
         self._closed: dict[str, float] = {}
         #: Whether the queue holds messages that consumers of lots have pinned, and was paused, by the last look.
         self.has_pins = self.paused = False
-        self._listed = True  # something, since attributes/ was last looked for
         self._segments: list[Segment] = []
         #: The directory of which we jumped over some names: it is listed again before others have their turn.
         self._skipped: str | None = None
@@ -285,15 +284,11 @@ class Cursor:
             if run is None:
                 run, links = self._enter(prefix, now)
             if run:
-                self._offer((prefix, run, links))
+                # RACE: a listing may show a message, and not attributes/, which is older. No call for a message.
+                self._extras.find()
+                self.row = (prefix, run, links)
                 return True
         return False
-
-    def _offer(self, row: Row) -> None:
-        """Make these the names to try. RACE: a listing may show a message and not attributes/, though that is older."""
-        if self._listed and not self._extras.there:
-            self._extras.find()  # a call for each listing that found something, none for a message
-        self._listed, self.row = False, row
 
     def _enter(self, prefix: str, now: int) -> tuple[list[str], AbstractSet[str]]:
         """List a slice, batch or part; parts found in it take its place in the row."""
@@ -304,7 +299,7 @@ class Cursor:
             self.soonest = min(self.soonest, still[1])
             return [], NO_LINKS
         try:
-            self._listed, view = True, self._list(prefix, now)
+            view = self._list(prefix, now)
         except (FileNotFoundError, NotADirectoryError):
             return [], NO_LINKS
         except PermissionError:
@@ -371,7 +366,6 @@ class Cursor:
     def _begin(self, view: View, now: int, *, hurry: bool) -> bool:
         """Make `row` the first of what the listings showed; False if there is nothing to claim."""
         due, inner, links = self._due.look(now, hurry=hurry)
-        self._listed = True
         if self._foreign:
             due = [name for name in due if name not in self._foreign]
         self.leftovers += [(prefix, found[:TIDY]) for prefix, found in self._due.leftovers]
