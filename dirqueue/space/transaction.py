@@ -35,20 +35,7 @@ from dirqueue.space.conflicts import Judge
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
 from dirqueue.space.results import Committed, committed
 from dirqueue.space.sides import drop_sides, write_sides
-from dirqueue.space.steps import (
-    KEEP,
-    Change,
-    Inserted,
-    Keep,
-    Place,
-    Step,
-    check_failures,
-    check_put,
-    check_when,
-    entry_of,
-    layout_of,
-    make_up,
-)
+from dirqueue.space.steps import KEEP, Change, Inserted, Keep, Place, Step
 from dirqueue.space.work import Aborted, Refused, Work
 
 if TYPE_CHECKING:
@@ -124,10 +111,10 @@ class Transaction:
         """
         data = encode(self._codec, body)
         self._open()
-        until = check_when(delay, at)
-        check_failures(failures, error)
+        until = steps.check_when(delay, at)
+        steps.check_failures(failures, error)
         target = self._ground.transacted(queue)
-        priority = check_put(target, len(data), delay, priority)
+        priority = steps.check_put(target, len(data), delay, priority)
         if id is not None:
             ids.check(id)
             if any(each.own_id == id for each in self._inserts):
@@ -155,13 +142,13 @@ class Transaction:
 
     def ack(self, lease: Lease[Any]) -> None:
         """The work is done: the message goes."""
-        self._lease("ack", lease, "acked", steps.done, alone=layout_of("ack", lease).ack)
+        self._lease("ack", lease, "acked", steps.done, alone=steps.layout_of("ack", lease).ack)
 
     def retry(
         self, lease: Lease[Any], delay: float | None = None, error: str | BaseException | None = None
     ) -> None:
         """The work failed: deliver again after `delay` seconds (backoff if None); dead after max_attempts."""
-        layout, attempts = layout_of("retry", lease), lease.message.attempts
+        layout, attempts = steps.layout_of("retry", lease), lease.message.attempts
         reason = describe(error)
         if delay is not None:
             check_seconds("delay", delay)
@@ -180,14 +167,16 @@ class Transaction:
 
     def release(self, lease: Lease[Any]) -> None:
         """Give the message back at once, not counted as a failure."""
-        self._lease("release", lease, "released", steps.released, alone=layout_of("release", lease).release)
+        self._lease(
+            "release", lease, "released", steps.released, alone=steps.layout_of("release", lease).release
+        )
 
     def reject(self, lease: Lease[Any], reason: str | BaseException = "rejected") -> None:
         """The work can never succeed: the message goes to dead/, with the reason."""
         self._bury("reject", lease, describe(reason) or "rejected")
 
     def _bury(self, verb: str, lease: Lease[Any], reason: str) -> None:
-        layout = layout_of(verb, lease)
+        layout = steps.layout_of(verb, lease)
         self._lease(verb, lease, "dead", steps.dead, reason, lambda claim: layout.bury(claim, reason))
 
     def renew(self, what: Lease[Any] | Message[Any], seconds: float | None = None) -> None:
@@ -197,7 +186,7 @@ class Transaction:
             what: A lease, or a message that the holder of this transaction holds, as it was seen.
             seconds: How long; a message that was looked at is held for the setting of its queue if None.
         """
-        layout = what.layout if isinstance(what, Message) else layout_of("renew", what)
+        layout = what.layout if isinstance(what, Message) else steps.layout_of("renew", what)
         first = what.seconds if isinstance(what, Lease) else layout.settings.lease
         duration = check_seconds("seconds", first if seconds is None else seconds, above=True)
 
@@ -266,8 +255,8 @@ class Transaction:
             attempts: How often it was delivered.
             hold: Whether the holder of this transaction holds it until then.
         """
-        until = check_when(delay, at)
-        check_failures(failures, error)
+        until = steps.check_when(delay, at)
+        steps.check_failures(failures, error)
         if hold and not self._holder:
             raise SettingsError("hold=True needs a transaction with a holder")
         if not isinstance(attempts, Keep):
@@ -292,7 +281,7 @@ class Transaction:
                 step._replace(how="released", target=lambda claim, now: change.apply(step, claim, now))
             )
         else:
-            entry = entry_of("change", what, states.LIVE)
+            entry = steps.entry_of("change", what, states.LIVE)
             step = self._step("change", what.layout, None, entry, entry.id)
             self._steps.append(step._replace(target=lambda claim, now: change.apply(step, claim, now)))
         self._steps[-1] = self._steps[-1]._replace(into=into)
@@ -333,7 +322,7 @@ class Transaction:
         reason: str | None = None,
         allowed: tuple[str, ...] = states.LIVE,
     ) -> None:
-        entry = entry_of(verb, message, allowed)
+        entry = steps.entry_of(verb, message, allowed)
         step = self._step(verb, message.layout, None, entry, entry.id)
         self._steps.append(
             step._replace(
@@ -491,7 +480,7 @@ class Transaction:
 
     def _make_up(self) -> Work:
         """Return what is to be done, by the exact names as they are now known."""
-        return make_up(self._steps, self._needs, self._inserts, self._now())
+        return steps.make_up(self._steps, self._needs, self._inserts, self._now())
 
     def _finish(self, step: Step, target: str) -> None:
         """Record how a lease ended."""
