@@ -39,6 +39,7 @@ def add(subparsers: Any) -> None:
         description="Tasks are printed as JSON, one per line, in the words of eqc.",
         queue=False,
     )
+    _add_address(parser)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     _add_ins(verbs)
     _add_claim(verbs)
@@ -65,16 +66,26 @@ def _verb(
     creates: bool = False,
 ) -> argparse.ArgumentParser:
     parser = verb(verbs, name, run, help, description=description, queue=False, creates=creates)
+    _add_address(parser, default=argparse.SUPPRESS)
+    return parser
+
+
+def _add_address(parser: argparse.ArgumentParser, **default: Any) -> None:
+    """Add what says where the tasks are: before the verb, as eqc has it, or after it."""
     parser.add_argument(
         "-s",
         "--svcaddr",
         metavar="SPACE",
         help=f"a directory, or http[s]://HOST:PORT or grpc[s]://HOST:PORT (default ${VARIABLE})",
+        **default,
     )
-    parser.add_argument("-j", "--json", action="store_true", help="values are JSON (default: base64)")
-    parser.add_argument("-S", "--secure", action="store_true", help="speak TLS with the service")
-    parser.add_argument("--authz_token", metavar="TEXT", help="the token that the service asks for")
-    return parser
+    parser.add_argument(
+        "-j", "--json", action="store_true", help="values are JSON (default: base64)", **default
+    )
+    parser.add_argument("-S", "--secure", action="store_true", help="speak TLS with the service", **default)
+    parser.add_argument(
+        "--authz_token", metavar="TEXT", help="the token that the service asks for", **default
+    )
 
 
 def _add_ins(verbs: Any) -> None:

@@ -136,14 +136,16 @@ def _facts(queue: Queue[bytes], message: Message[bytes]) -> list[tuple[str, str]
     first, *more = (failure.error.splitlines() or [""]) if failure else [""]
     return [
         ("id", message.id),
+        ("own id", message.own_id or ""),
         ("queue", queue.path),
         ("state", state),
         ("attempts", f"{message.attempts}{of}"),
+        ("version", "" if message.entry.card is None else str(message.version)),
         ("priority", "" if message.priority is None else str(message.priority)),
         ("put", output.moment(message.enqueued_at)),
         ("last leased", output.moment(message.leased_at)),
         (ends, output.moment(until) if ends else ""),
-        ("held by", message.token),
+        ("held by" if state == states.LEASED else "put by", message.holder or ""),
         ("handle", message.entry.place if state == states.LEASED else ""),
         ("failed", output.moment(failure.at) if failure else ""),
         ("error", first + (" ..." if more else "")),

@@ -53,6 +53,14 @@ def eqc(where, capfd):
     return eqc
 
 
+def test_address_may_stand_before_the_verb(eqc, where, capfd):
+    """As eqc has it; and one after the verb wins."""
+    eqc("ins", "-q", "in", "-v", "1")
+    for words in (["-s", where, "-j", "ts"], ["-j", "ts", "-s", where], ["-s", "nowhere", "-j", "ts", "-s", where]):
+        assert main.run(["entroq", *words, "-q", "in"]) == 0
+        assert json.loads(capfd.readouterr().out)["value"] == 1
+
+
 def test_inserted_tasks_are_listed_claimed_and_removed(eqc):
     first, second = eqc("ins", "-j", "-q", "in", "-v", '{"n": 1}', "-v", "2")
     assert (first["value"], second["value"], first["version"], first["queue"]) == ({"n": 1}, 2, 0, "in")
