@@ -17,6 +17,7 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -114,7 +115,7 @@ class DirectoryStore:
                 task = self._task(lease.message, name)
             except MessageNotFound:
                 continue  # RACE: it was taken away from us already
-            return _replace(task, modified=task.at - query.duration)
+            return replace(task, modified=task.at - query.duration)
         return None
 
     def give_back(self, task: Task) -> None:
@@ -494,10 +495,3 @@ def _digest(value: bytes) -> bytes:
 
 def _milliseconds(when: datetime) -> int:
     return (when - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _replace(task: Task, *, modified: int) -> Task:
-    return Task(
-        task.id, task.version, task.queue, task.at, task.claimant, task.value, task.created, modified,
-        task.claims, task.attempt, task.err,
-    )  # fmt: skip
