@@ -54,7 +54,7 @@ SETTINGS: dict[str, Any] = {"order": "random", "max_attempts": 0, "margin": 0}
 HINTS = 100_000
 #: How often a modification is tried again that others were in the way of, and that is still possible.
 TRIES = 5
-#: Who holds what somebody without a name has claimed.
+#: Who holds what somebody without a name has claimed: others may change it, as in EntroQ.
 NOBODY = "\0"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

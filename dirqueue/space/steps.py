@@ -97,7 +97,8 @@ class Step(NamedTuple):
         if entry.place.startswith(f"{SPARK}/"):
             return True  # of a sealed lot
         over = entry.until + micros(self.layout.settings.margin) <= now
-        return not over and (not holder or holders.holder_of(entry) != holder)
+        held_by = holders.holder_of(entry)
+        return not over and held_by != holders.ANYBODY and (not holder or held_by != holder)
 
 
 #: Where a message goes, from its claim and the time: a path in the space.

@@ -312,12 +312,8 @@ def test_procedures_do_not_ask_who_holds_a_task(store, oracle):
     oracle.modify(Modification("bob", deletes=[theirs.key]))
 
 
-def test_task_that_nobody_in_particular_claimed_is_anybodys(request, store):
+def test_task_that_nobody_in_particular_claimed_is_anybodys(store):
     """A claim without a claimant hides the task for its time, and protects it from nobody."""
-    if not isinstance(store, Model):
-        request.applymarker(
-            pytest.mark.xfail(reason="the directory protects it from everybody", strict=False)
-        )
     one(store, id="free")
     held = store.claim(ClaimQuery(["a"], "", HOUR))
     assert held.claimant == ""

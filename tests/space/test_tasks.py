@@ -411,3 +411,15 @@ def test_to_hold_takes_a_holder(space):
     (message,) = space.messages("q")
     with pytest.raises(SettingsError, match="holder"):
         space.transaction().change(message, delay=1, hold=True)
+
+
+def test_what_nobody_in_particular_holds_is_hidden_and_not_protected(space):
+    """As what a client of EntroQ claims that gives no name."""
+    space.put("q", b"1")
+    space.get("q", timeout=0, lease=60, holder="\0")
+    with pytest.raises(Empty):
+        space.get("q", timeout=0)
+    (message,) = space.messages("q")
+    with space.transaction(holder="bob") as transaction:
+        transaction.cancel(message)
+    assert space.empty("q")

@@ -30,6 +30,8 @@ LONGEST = 64
 #: The longest text of a holder.
 LIMIT = 4096
 BETWEEN = "__"
+#: How the holder "\0" is written: it hides a message for its time, and protects it from no transaction.
+ANYBODY = "_00"
 LONG = "_x"
 
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-")
