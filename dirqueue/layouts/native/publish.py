@@ -157,7 +157,7 @@ class Publisher:
         return self._linker is not None and self._linker.wrote(data, path, dir_fd)
 
     def place_for(self, id: str, priority: int | None) -> str:
-        """Return where a message that can be claimed at once is to be put: in a slice of a deep queue, or at the top."""
+        """Return where a message that can be claimed now is to be put: in a slice of a deep queue, or at the top."""
         if self._directory.fd < 0:
             self._rooms.make_queue()
         self._look_in -= 1
