@@ -7,7 +7,9 @@ BIN    := .venv/bin
 HOW    := $(if $(CI),-r fE -p no:randomly,-r fEs)
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal $(HOW)
 # Tests of one process: what only a killed child covers, or only luck, does not count.
-COVERING := $(addprefix tests/,unit queue layouts peers disk tools/test_discover.py space/test_space.py space/test_worker.py) $(addprefix tests/reliability/,test_kill_points.py test_races.py)
+COVERING := $(addprefix tests/,unit queue layouts peers disk tools/test_discover.py space/test_space.py space/test_worker.py space/test_tasks.py space/test_records.py space/test_sides.py) $(addprefix tests/reliability/,test_kill_points.py test_races.py)
+# Releases of EntroQ's client that are tried against ours, beside the newest one, which is installed.
+ENTROQS := 0.13.1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test test-all test-spark test-pythons check format reference docs bench bench-quick campaign soak mutants coverage clean
@@ -74,8 +76,10 @@ clean: ## remove everything that the other targets made
 .venv/.demo: pyproject.toml
 	@$(PYTHON) -m venv .venv && $(BIN)/pip install -q -e . && touch $@
 .venv/.test: pyproject.toml
-	@$(PYTHON) -m venv --upgrade-deps .venv && $(BIN)/pip install -q --group test -e '.[cli,watch,metrics]' && touch .venv/.demo $@
+	@$(PYTHON) -m venv --upgrade-deps .venv && $(BIN)/pip install -q --group test -e '.[cli,watch,metrics,entroq]' && \
+	for version in $(ENTROQS); do $(BIN)/pip install -q --no-deps --upgrade --target .venv/entroq/$$version entroq==$$version || exit 1; done && \
+	touch .venv/.demo $@
 .venv-bench/.done: pyproject.toml
-	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark]' && touch $@
+	@$$($(PYTHON) scripts/quickest_python.py) -m venv --upgrade-deps .venv-bench && .venv-bench/bin/pip install -q --group bench -e '.[cli,watch,spark,entroq]' && touch $@
 .venv/.spark: .venv/.test
-	@$(BIN)/pip install -q -e '.[cli,watch,metrics,connect]' && touch $@
+	@$(BIN)/pip install -q -e '.[cli,watch,metrics,entroq,connect]' && touch $@

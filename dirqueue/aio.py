@@ -293,7 +293,9 @@ class AsyncQueue(Generic[T]):
         *,
         delay: float = 0,
         at: datetime | None = None,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> list[str]:
         """See `Queue.put_many`."""
@@ -302,7 +304,9 @@ class AsyncQueue(Generic[T]):
         return await self._patiently(
             Full,
             timeout,
-            lambda: self.queue.put_many(bodies, delay=delay, at=at, priority=priority, timeout=0),
+            lambda: self.queue.put_many(
+                bodies, delay=delay, at=at, ttl=ttl, priority=priority, attributes=attributes, timeout=0
+            ),
         )
 
     async def put_path(
@@ -311,7 +315,9 @@ class AsyncQueue(Generic[T]):
         *,
         delay: float = 0,
         at: datetime | None = None,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         timeout: float | None = None,
         link: bool = False,
     ) -> str:
@@ -319,7 +325,16 @@ class AsyncQueue(Generic[T]):
         return await self._patiently(
             Full,
             timeout,
-            lambda: self.queue.put_path(file, delay=delay, at=at, priority=priority, timeout=0, link=link),
+            lambda: self.queue.put_path(
+                file,
+                delay=delay,
+                at=at,
+                ttl=ttl,
+                priority=priority,
+                attributes=attributes,
+                timeout=0,
+                link=link,
+            ),
         )
 
     async def get(self, *, timeout: float | None = None, lease: float | None = None) -> AsyncLease[T]:
@@ -425,9 +440,11 @@ class AsyncQueue(Generic[T]):
             lambda: self.queue.redrive(ids, match=match, limit=limit, dry_run=dry_run)
         )
 
-    async def purge(self, *, progress: Callable[[], None] | None = None) -> Purged:
+    async def purge(
+        self, *, older_than: float | None = None, progress: Callable[[], None] | None = None
+    ) -> Purged:
         """See `Queue.purge`."""
-        return await self._threads.run(lambda: self.queue.purge(progress=progress))
+        return await self._threads.run(lambda: self.queue.purge(older_than=older_than, progress=progress))
 
     async def configure(self, *, reset: Iterable[str] = (), **settings: Unpack[Given]) -> Settings:
         """See `Queue.configure`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
@@ -51,7 +51,9 @@ class AsyncTransaction:
         body: Any,
         *,
         delay: float = 0,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
         at: datetime | None = None,
@@ -64,7 +66,9 @@ class AsyncTransaction:
                 queue,
                 body,
                 delay=delay,
+                ttl=ttl,
                 priority=priority,
+                attributes=attributes,
                 id=id,
                 skip_existing=skip_existing,
                 at=at,
@@ -183,14 +187,23 @@ class AsyncSpace(Generic[T]):
         body: Any,
         *,
         delay: float = 0,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
     ) -> str:
         """See `Space.put`. A put that is cancelled may still have happened."""
         return await self._threads.run(
             lambda: self.space.put(
-                queue, body, delay=delay, priority=priority, id=id, skip_existing=skip_existing
+                queue,
+                body,
+                delay=delay,
+                ttl=ttl,
+                priority=priority,
+                attributes=attributes,
+                id=id,
+                skip_existing=skip_existing,
             )
         )
 

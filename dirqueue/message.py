@@ -5,7 +5,7 @@ Layer: pure values, no I/O of its own: a message asks the layout it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
@@ -76,6 +76,15 @@ def age(entry: Entry) -> tuple[int, int, str]:
     return entry.priority or 0, entry.put, entry.id
 
 
+def oldest(entries: Iterable[Entry], limit: int | None) -> list[Entry]:
+    """Return the entries in the order of their age, the most urgent first; at most `limit` of them."""
+    if limit is None:
+        return sorted(entries, key=age)
+    import heapq
+
+    return heapq.nsmallest(limit, entries, key=age)
+
+
 class Put(NamedTuple):
     """A message to be put into a queue of a space: what `lease.ack(then=[...])` takes, and what a handler returns."""
 
@@ -89,6 +98,10 @@ class Put(NamedTuple):
     id: str | None = None
     #: Whether a message that has this id already is as good.
     skip_existing: bool = False
+    #: Seconds from then on after which it is not delivered any more.
+    ttl: float | None = None
+    #: A small map of text that it carries beside its body.
+    attributes: Mapping[str, str] | None = None
 
 
 class Failure(NamedTuple):

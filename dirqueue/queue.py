@@ -20,9 +20,9 @@ from dirqueue.disk.directory import not_found
 from dirqueue.errors import CodecError, Empty, MessageNotFound, QueueError, SettingsError, access_error
 from dirqueue.interrupts import INTERRUPTS, check_interrupt
 from dirqueue.layouts import locate, open_layout
-from dirqueue.layouts.base import Claim, Layout, Purged, refuse, remove_all
+from dirqueue.layouts.base import Claim, Layout, Producer, Purged, refuse, remove_all
 from dirqueue.lease import Lease
-from dirqueue.message import Message, age
+from dirqueue.message import Message, oldest
 from dirqueue.settings import Given, Settings, StrPath, check_count, check_path, check_seconds
 from dirqueue.stats import Stats, count
 from dirqueue.waiting import Waiter
@@ -141,6 +141,7 @@ class Queue(Consumer[T]):
         self._version = version
         if layout.settings == self.settings:
             return False
+        layout.buried.extend(self.layout.buried)
         self.layout.settings = layout.settings  # of the leases that are held, and of whoever is waiting
         self.layout = layout
         self._go_by(layout.settings)
@@ -203,7 +204,7 @@ class Queue(Consumer[T]):
             self._admission.check_size(len(data))
             priority = self._admission.check(delay, priority, timeout)
         if (attributes or ttl is not None) and (extras := self._admission.extras(attributes, ttl)):
-            return self.layout.put_with(data, delay, priority, extras)
+            return self.layout.carrying(extras).put(data, delay, priority)
         return self.layout.put(data, delay, priority)
 
     def put_many(
@@ -212,10 +213,12 @@ class Queue(Consumer[T]):
         *,
         delay: float = 0,
         at: datetime | None = None,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> list[str]:
-        """Put many messages that become visible all at once, or not at all; return their ids."""
+        """Put many messages that become visible all at once, or not at all; return their ids. Options as in `put`."""
         if INTERRUPTS:
             check_interrupt()
         if isinstance(bodies, (str, bytes, bytearray, memoryview)):
@@ -229,8 +232,9 @@ class Queue(Consumer[T]):
         if self._unbound is not None:
             self._unbound.put(self)
         delay = self._admission.delay(delay, at)
+        layout = self._producer(attributes, ttl)
         priority = self._admission.check(delay, priority, timeout, wanted)
-        return self.layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
+        return layout.put_many(map(self._encode, bodies), delay=delay, priority=priority)
 
     def put_path(
         self,
@@ -238,7 +242,9 @@ class Queue(Consumer[T]):
         *,
         delay: float = 0,
         at: datetime | None = None,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         timeout: float | None = None,
         link: bool = False,
     ) -> str:
@@ -252,8 +258,13 @@ class Queue(Consumer[T]):
         if self._unbound is not None:
             self._unbound.put(self)
         delay = self._admission.delay(delay, at)
+        layout = self._producer(attributes, ttl)
         priority = self._admission.check(delay, priority, timeout)
-        return self.layout.put_path(path, delay=delay, priority=priority, link=link)
+        return layout.put_path(path, delay=delay, priority=priority, link=link)
+
+    def _producer(self, attributes: Mapping[str, str] | None, ttl: float | None) -> Producer:
+        extras = self._admission.extras(attributes, ttl)
+        return self.layout if extras is None else self.layout.carrying(extras)
 
     def _encode(self, body: Any) -> bytes:
         data = codecs.encode(self._codec, body)
@@ -317,13 +328,13 @@ class Queue(Consumer[T]):
                 lease.retry(self.settings.max_backoff, error)
                 raise
             lease.reject(str(error))
+            self.layout.buried.append(lease.message.id)
             return False
         return True
 
     def _empty(self, timeout: float | None) -> Empty:
         found = "" if self.layout.directory.find() else " (there is no such queue yet)"
-        if self.layout.paused():
-            found = " (it is paused)"
+        found = " (it is paused)" if self.layout.paused() else found
         waited = f" in {timeout:g} s" if timeout else ""
         return Empty(f"nothing to get from {self.path!r}{waited}{found}", path=self.path)
 
@@ -396,13 +407,7 @@ class Queue(Consumer[T]):
         if limit is not None:
             check_count("limit", limit)
         found = (entry for entry in self.layout.entries((state,)) if entry.state == state)
-        if limit is None:
-            chosen = sorted(found, key=age)
-        else:
-            import heapq
-
-            chosen = heapq.nsmallest(limit, found, key=age)
-        return (Message(entry, self.layout, self._codec) for entry in chosen)
+        return (Message(entry, self.layout, self._codec) for entry in oldest(found, limit))
 
     def message(self, id: str) -> Message[T]:
         """Return the message of that id, in any state; MessageNotFound if there is none."""

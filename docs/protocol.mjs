@@ -22,7 +22,7 @@ const DEFAULTS = {
   format: 1, layout: "auto", sync: true, priorities: false, default_priority: 5, max_messages: 0, max_size: 0,
   lease: 30, margin: 1, max_attempts: 5, backoff: 1, max_backoff: 300, order: "fifo", keep_done: false,
   keep_done_for: 604800, keep_dead_for: 0, keep_expired: true, stale: 3600, links: false, schema: null, granularity: 60, maxelts: 16000,
-  milliseconds: false,
+  annotate: false, milliseconds: false,
 }
 const ID = "[1-9][0-9]{12}|[1-9][0-9]{15}|[1-9][0-9]{24,33}"
 const MESSAGE = new RegExp(`^(${ID})(?:\\.([1-9][0-9]{12}|[1-9][0-9]{15})(?:\\.(0|[1-9][0-9]{0,5})(?:\\.([\\w-]{1,100}))?)?)?$`)

@@ -25,7 +25,7 @@ my %DEFAULT = (
     format => 1, layout => 'auto', sync => 1, priorities => 0, default_priority => 5, max_messages => 0, max_size => 0,
     lease => 30, margin => 1, max_attempts => 5, backoff => 1, max_backoff => 300, order => 'fifo', keep_done => 0,
     keep_done_for => 604800, keep_dead_for => 0, keep_expired => 1, stale => 3600, links => 0,
-    schema => undef, granularity => 60, maxelts => 16000, milliseconds => 0,
+    schema => undef, granularity => 60, maxelts => 16000, annotate => 0, milliseconds => 0,
 );
 my $ID     = qr/[1-9][0-9]{12}|[1-9][0-9]{15}|[1-9][0-9]{24,33}/;
 my $UNTIL  = qr/[1-9][0-9]{12}|[1-9][0-9]{15}/;

@@ -43,6 +43,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "export": ("export", "import"),
     "edit": ("edit",),
     "check": ("check", "doctor"),
+    "entroq": ("entroq",),
     "spark": ("spark",),
     "completion": ("completion",),
 }

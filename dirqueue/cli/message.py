@@ -84,6 +84,8 @@ def change(args: argparse.Namespace) -> int:
     if args.delay is None and args.priority is None:
         raise SettingsError("say what to change: --delay TIME, --priority N, or both")
     queue = open_queue(args.queue)
+    if args.priority and not queue.settings.priorities and "priority" not in queue.layout.lacks:
+        raise SettingsError("--priority needs a queue with priorities: dirqueue create QUEUE --priorities")
     status = Exit.OK
     ids = [queue.layout.check_id(id) for id in args.ids]
     found = find_all(queue.layout, ids) if len(ids) > 1 else {}

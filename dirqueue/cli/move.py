@@ -54,7 +54,7 @@ def mv(args: argparse.Namespace) -> int:
         output.line(id)
     if moved.ids and not moved.atomic:
         output.complain(
-            f"{len(moved.ids)} messages were claimed, put and acknowledged one by one: "
+            f"what was moved ({len(moved.ids)}) was claimed, put and acknowledged one by one: "
             "the queues are not both native on one filesystem, or links would have become readable to more people"
         )
     return Exit.OK if moved.ids else Exit.EMPTY

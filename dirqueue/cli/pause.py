@@ -20,7 +20,8 @@ def add(subparsers: Any) -> None:
         pause,
         "give nothing to any consumer until `resume`",
         description="Puts go on, and what is held can be acknowledged. Consumers at work stop within about a "
-        "second. The file `paused` in the queue says so, until it is resumed, whoever ends or begins meanwhile.",
+        "second. The file `paused` in the queue, or QUEUE.paused beside one of dirq or a text file, says so until it "
+        "is resumed, whoever ends or begins meanwhile. Programs of dirq, vsqs and textqueue do not know of it.",
     )
     verb(subparsers, "resume", resume, "end a pause: consumers that wait are woken")
 

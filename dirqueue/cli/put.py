@@ -35,7 +35,7 @@ def add(subparsers: Any) -> None:
         "put messages into a queue",
         description="Each BODY or --file is a message; without any, the standard input is. The ids are printed when "
         "the messages are on disk. Several messages become visible all at once, or not at all (in a layout "
-        "without batches, and with --attribute or --ttl, one by one).",
+        "without batches, one by one).",
         creates=True,
     )
     parser.add_argument("bodies", metavar="BODY", nargs="*", help="the body of a message; may be repeated")
@@ -119,11 +119,8 @@ def put(args: argparse.Namespace) -> int:
     if args.priority and not queue.settings.priorities and "priority" not in queue.layout.lacks:
         raise SettingsError("--priority needs a queue with priorities: dirqueue create QUEUE --priorities")
     how = {"delay": args.delay, "at": args.at, "priority": args.priority, "timeout": args.timeout}
+    how |= {"ttl": args.ttl, "attributes": dict(args.attribute)}
     show = _shower(args)
-    carried = {"ttl": args.ttl, "attributes": dict(args.attribute)}
-    carries = bool(args.attribute) or args.ttl is not None
-    if carries and (args.move or args.link):
-        raise SettingsError("--attribute and --ttl do not go with --move and --link: put a copy")
     if args.move or args.link:
         _put_paths(queue, args, how, show)
         return Exit.OK
@@ -132,9 +129,9 @@ def put(args: argparse.Namespace) -> int:
         show([_put_source(queue, source, how)])
         return Exit.OK
     single, bodies = _bodies(args)
-    if single or args.each or carries or "batch" in queue.layout.lacks:
+    if single or args.each or "batch" in queue.layout.lacks:
         for body in bodies:
-            show([queue.put(body, **how, **carried)])
+            show([queue.put(body, **how)])
     else:
         with output.progress("put", typed=output.on_terminal(sys.stdin) and not args.bodies) as step:
             ids = queue.put_many(_counted(bodies, step), **how)

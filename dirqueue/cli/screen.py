@@ -39,7 +39,9 @@ _SEQUENCES = {
     "[5~": PAGE_UP, "[6~": PAGE_DOWN, "[H": HOME, "[F": END, "[1~": HOME, "[4~": END, "OH": HOME, "OF": END,
 }  # fmt: skip
 _LETTERS = {"k": UP, "j": DOWN, "g": HOME, "G": END, "\r": OPEN, "\n": OPEN}
-HELP = "↑↓ enter: one queue  s: sort  r: reverse  /: find  q: quit"
+#: Up to this width the foot leaves out what is not a key.
+NARROW = 80
+HELP = "enter open  s sort  r turn  / find  q quit"
 
 
 class View:
@@ -353,7 +355,8 @@ def _foot(
         notes.append(f"{top + 1}-{min(len(shown), top + room)} of {len(shown):,}")
     if any(reading.sampled for reading in readings):
         notes.append(f"~ estimated from {pace[1]} names or fewer")
-    notes.append(f"every {pace[0]:g} s")
+    if width > NARROW:
+        notes.append(f"every {pace[0]:g} s")
     return Text(_cut(f"{' · '.join(notes)}   {HELP}", width), "dim")
 
 

@@ -39,7 +39,8 @@ def wait(args: argparse.Namespace) -> int:
         for id in args.ids or [None]:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not queue.join(id, timeout=left):
-                what = f"message {id}" if id else f"{len(queue)} messages"
+                left_over = len(queue)
+                what = f"message {id}" if id else f"{left_over} message{'s' * (left_over != 1)}"
                 output.complain(f"the time is over: {what} of {queue.path!r} did not end in time")
                 return Exit.TRY_AGAIN
             if id and (error := _failure(queue, id)) is not None:

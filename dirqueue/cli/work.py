@@ -115,8 +115,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--on-dead",
         metavar="CMD",
-        help="run this shell command for each message that goes to dead/: it gets queue, id, attempts, error and trace "
-        "as JSON on its standard input, and $DIRQUEUE_QUEUE, _ID, _ATTEMPTS, _ERROR",
+        help="run this shell command for each message that this worker moves to dead/, those that it finds out of "
+        "attempts, expired or unreadable too: it gets queue, id, attempts, error and trace as JSON on its standard "
+        "input, and $DIRQUEUE_QUEUE, _ID, _ATTEMPTS, _ERROR",
     )
     parser.add_argument(
         "--metrics",

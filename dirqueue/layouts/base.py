@@ -5,6 +5,7 @@ Layer: layouts.  One protocol, so that Queue, Worker, CLI and Spark work with ea
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn, Protocol
@@ -62,6 +63,15 @@ class Purged(NamedTuple):
         return Purged(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
+#: The most ids that a layout remembers of messages that its claims have set aside.
+BURIED = 1000
+
+
+def none_buried() -> deque[str]:
+    """Return what `Layout.buried` is at first."""
+    return deque(maxlen=BURIED)
+
+
 class Committer(Protocol):
     """A space, as far as a lease from one of its queues knows it."""
 
@@ -78,7 +88,23 @@ class Committer(Protocol):
         ...
 
 
-class Layout(Protocol):
+class Producer(Protocol):
+    """What publishes messages: a layout, or one whose messages carry something beside their bodies."""
+
+    def put(self, data: bytes, delay: float, priority: int | None) -> str:
+        """Publish one body, durably if the queue syncs, and return its id. Called for every message."""
+        ...
+
+    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]:
+        """Publish all or none, and return their ids; one by one where "batch" is lacking."""
+        ...
+
+    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str:
+        """Publish a file by moving it in, or by a second link to it; return the id. Nothing is copied."""
+        ...
+
+
+class Layout(Producer, Protocol):
     """One on-disk format, open on one directory: `queue.layout`.
 
     Every method may raise QueueAccess when the filesystem refuses; the others that it raises are named below. Instants
@@ -95,6 +121,8 @@ class Layout(Protocol):
     space: Committer | None
     #: What the queue was opened with, with the defaults of this format.
     settings: Settings
+    #: The ids of messages that claims have moved to the dead, for whoever reports that: only the latest.
+    buried: deque[str]
 
     def __str__(self) -> str:
         """Return the name."""
@@ -102,20 +130,8 @@ class Layout(Protocol):
 
     # --- producers: called by Queue ------------------------------------------------------------------------
 
-    def put(self, data: bytes, delay: float, priority: int | None) -> str:
-        """Publish one body, durably if the queue syncs, and return its id. Called for every message."""
-        ...
-
-    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
-        """Publish one body with attributes or an end of life. Unsupported where "attributes" is lacking."""
-        ...
-
-    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]:
-        """Publish all or none, and return their ids; one by one where "batch" is lacking."""
-        ...
-
-    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str:
-        """Publish a file by moving it in, or by a second link to it; return the id. Nothing is copied."""
+    def carrying(self, extras: Extras) -> Producer:
+        """Return what publishes messages that carry this. Unsupported where "attributes" is lacking."""
         ...
 
     def count(self) -> int:

@@ -1,7 +1,7 @@
 """What the formats of other programs have in common: no place for anything but messages.
 
 Layer: layouts.
-Invariant: nothing lies in the directory but names that the other program itself would make.
+Invariant: nothing lies in the directory but names that the other program itself would make, or passes over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.disk.fork import renew_in_child
 from dirqueue.errors import MessageNotFound, QueueError, access_error
-from dirqueue.layouts.base import Claim, Committer, Layout, refuse, refuse_holder
+from dirqueue.layouts.base import Claim, Committer, Layout, Producer, none_buried, refuse, refuse_holder
+from dirqueue.layouts.pausing import RESUMED_SECONDS, Pausable
 from dirqueue.message import Details, Entry, Extras, Failure
 from dirqueue.settings import Settings
 
@@ -42,7 +43,7 @@ class Hint(Protocol):
         """Look again before the next claim."""
 
 
-class Peer:
+class Peer(Pausable):
     """The part of a layout that refuses, and the part that is alike in all of them."""
 
     name: ClassVar[str]
@@ -54,6 +55,7 @@ class Peer:
         self.directory = directory
         self.space: Committer | None = None
         self.settings = settings
+        self.buried = none_buried()
         self._lock = threading.RLock()  # a signal handler may put or get while we do
         renew_in_child(self._renew_in_child)
         if settings.priorities:
@@ -73,6 +75,8 @@ class Peer:
             cursor.refresh()
 
     def wakes_in(self) -> float | None:
+        if self._rests:
+            return RESUMED_SECONDS
         soonest = self._cursor.soonest
         if soonest == NEVER or self.directory.fd < 0:
             return None
@@ -105,20 +109,11 @@ class Peer:
     def redrive(self, entry: Entry) -> bool:
         refuse(self._self(), "dead", "redrive dead messages")
 
-    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
+    def carrying(self, extras: Extras) -> Producer:
         refuse(self._self(), "attributes", "carry attributes, nor let a message expire")
 
     def extras(self, entry: Entry) -> Extras | None:
         return None
-
-    def pause(self) -> bool:
-        refuse(self._self(), "pause", "be paused")
-
-    def resume(self) -> bool:
-        refuse(self._self(), "pause", "be paused")
-
-    def paused(self) -> bool:
-        return False
 
     def claim_for(self, holder: str, seconds: float) -> Claim | None:
         refuse_holder(self._self())

@@ -39,8 +39,9 @@ from dirqueue.layouts.native.conditions import (
     conditional,
     register_of,
 )
-from dirqueue.layouts.native.publish import settle as wait_for_length
+from dirqueue.layouts.native.staging import settle as wait_for_length
 from dirqueue.space import ids
+from dirqueue.space.carried import drop_carried, keep_carried, leave_carried
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
 from dirqueue.space.owner import Owner
 from dirqueue.space.sides import drop_sides, write_sides
@@ -102,6 +103,8 @@ class Attempt:
         work = self._work
         try:
             self._stage()
+            if work.carried:
+                keep_carried(work)
             if self._sides:
                 write_sides(self._sides, self._made, self._fd, sync=work.sync)
             if work.notes:
@@ -326,6 +329,7 @@ class Attempt:
             except OSError as error:
                 failed = error
         applied = self._apply()
+        leave_carried(self._work)
         if self._work.carry:
             carry_notes(self._work.carry, self._fd)
         if applied and self._work.drop and failed is None:
@@ -406,6 +410,7 @@ class Attempt:
         drop_notes(self._work.notes, self._fd)
         if certain:
             drop_sides(self._made, self._fd)
+            drop_carried(self._work.carried)
         self._rest()
         # A marker that another client set. Nobody needs it any more: no name of this transaction is left.
         fs.remove_quietly(self._register, self._fd)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from dirqueue import states
+from dirqueue.admission import check_attributes
 from dirqueue.codecs import BYTES
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import MessageNotFound, SettingsError
 from dirqueue.layouts.native.names import MALFORMED
-from dirqueue.message import Message
+from dirqueue.message import Extras, Message
 from dirqueue.space import naming, reads
 from dirqueue.space.transaction import Transaction
 
@@ -86,6 +88,12 @@ def _lines(space: Space[Any], *, forgiving: bool = False) -> Iterator[str]:
             yield json.dumps(record) + "\n"
 
 
+def _extras(record: dict[str, Any]) -> Extras | None:
+    attributes, expires = check_attributes(record.get("attributes") or {}), record.get("expires_at")
+    until = round(datetime.fromisoformat(expires).timestamp() * 1_000_000) if expires else 0
+    return Extras(attributes, until) if attributes or until else None
+
+
 def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
     """Put what an export wrote, each message by itself."""
     put = skipped = 0
@@ -96,17 +104,19 @@ def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
             failures = int(record.get("failures") or 0)
             why = str(record["error"]) if failures and record.get("error") else None
             body = base64.b64decode(record["body"], validate=True)
+            extras = _extras(record)
             naming.encode(queue)
         except (*MALFORMED, SettingsError) as error:
             raise SettingsError(f"line {number} is not as `export` writes them: {error}") from None
         target = space.queue(queue)
         priority = record.get("priority") if target.settings.priorities else None
         if id is None and not failures:
-            target.layout.put(body, 0, priority)
+            (target.layout if extras is None else target.layout.carrying(extras)).put(body, 0, priority)
             put += 1
             continue
         t = Transaction(ground, codec=BYTES)
         t.put(queue, body, id=id, priority=priority, skip_existing=True, failures=max(0, failures), error=why)
+        t._inserts[-1] = t._inserts[-1]._replace(extras=extras)  # noqa: SLF001 - put takes a ttl from now
         done = t.commit()
         skipped += len(done.skipped)
         put += not done.skipped

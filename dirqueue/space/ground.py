@@ -6,6 +6,7 @@ A `Space` and its transactions use it together; a lease of one of its queues fin
 
 from __future__ import annotations
 
+import errno
 import os
 import weakref
 from collections.abc import Iterable
@@ -16,11 +17,11 @@ from dirqueue import codecs
 from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.disk.identity import new_id
+from dirqueue.disk.identity import new_id, new_token
 from dirqueue.errors import QueueError, SettingsError, Unsupported, access_error
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import holders
-from dirqueue.layouts.native.conditions import REGISTERS
+from dirqueue.layouts.native.conditions import REGISTERS, SPACE
 from dirqueue.layouts.native.register import Register
 from dirqueue.lease import Lease, finish, is_shared
 from dirqueue.message import Message, Put
@@ -74,11 +75,26 @@ class Ground:
         if queue is None:
             path = os.path.join(self.path, self.directory_of(name))
             if self._stored and self._create and not os.path.isdir(path):
-                Queue.create(path, **self._stored).close()
+                self._create_queue(path)
             queue = Queue(path, codec=self.codec, create=self._create, **self._settings)
             queue.layout.space = self
             queue = self.queues.setdefault(name, queue)
         return queue
+
+    def _create_queue(self, path: str) -> None:
+        """Create a queue with the settings of the space, in one step: nobody meets it without them."""
+        self.directory.make()
+        new = f"{SPACE}/create-{new_token()}"
+        Queue.create(os.path.join(self.path, new), **self._stored).close()
+        fd = self.directory.fd
+        try:
+            fs.rename_in(new, os.path.basename(path), fd)
+            self.directory.sync()
+        except OSError as error:
+            fs.remove_tree(new, fd)
+            # RACE: another client made it, and has used it already.
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise access_error(path, "create", error) from error
 
     def directory_of(self, name: str) -> str:
         """Return the directory of a queue, in the space."""
@@ -190,6 +206,16 @@ class Ground:
         except OSError as error:
             raise access_error(self.path, "keep the name of a holder in", error) from error
 
+    def make_durable(self, *paths: str) -> None:
+        """Flush the directories of names that came or went."""
+        for folder in sorted({path.rpartition("/")[0] for path in paths if path}):
+            try:
+                self.directory.sync(folder)
+            except FileNotFoundError:
+                pass  # it was empty, and is gone
+            except OSError as error:
+                raise access_error(self.path, "make durable a change in", error) from error
+
     def commit_with(self, lease: Lease[Any], then: Iterable[Any]) -> None:
         """Acknowledge a lease and put these together: what `lease.ack(then=...)` does."""
         puts = list(then)
@@ -205,7 +231,9 @@ class Ground:
                 each.queue,
                 each.body,
                 delay=each.delay,
+                ttl=each.ttl,
                 priority=each.priority,
+                attributes=each.attributes,
                 id=each.id,
                 skip_existing=each.skip_existing,
             )
@@ -224,11 +252,14 @@ class Ground:
             or claim.attempts != 1
             or "~" in claim.place
             or layout.settings.keep_done
+            or claim.extras is not None
         ):
             return False
         inserts, sync = [], layout.settings.sync
-        for queue, body, delay, priority, id, _ in puts:
+        for queue, body, delay, priority, id, _, ttl, attributes in puts:
             if delay or priority is not None or id is not None or queue not in self._real:
+                return False
+            if ttl is not None or attributes:
                 return False
             target = self.queues[queue].layout
             settings = target.settings

@@ -17,7 +17,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
 from dirqueue.layouts.base import Purged
-from dirqueue.layouts.native import conditions, holders
+from dirqueue.layouts.native import conditions, held_lots, holders, pins
 from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
@@ -67,7 +67,8 @@ def clean(space: Space[Any], directory: Directory) -> int:
     removed = ids.clean(directory)
     for path in (*orphans(directory, stale), *_unused_holders(directory, now - stale)):
         removed += fs.discard(path, fd)
-    if gone and not sweep(directory, {os.path.basename(path).removesuffix(GONE) for path in gone}):
+    processes = {os.path.basename(path).removesuffix(GONE) for path in gone}
+    if gone and not sweep(directory, processes) + _settle_lots(space, processes):
         removed += sum(fs.remove_tree(path, fd) for path in gone)
     return removed
 
@@ -122,6 +123,20 @@ def _settled(fd: int, prefix: str, condition: Condition, register: Register) -> 
     except OSError:
         return False
     return not fs.exists(prefix + condition.text, fd)
+
+
+def _settle_lots(space: Space[Any], processes: set[str]) -> int:
+    """Bring every lot that a transaction of these processes holds to its end; return how many could not be."""
+    left = 0
+    for queue in space.names():
+        directory = space.queue(queue).layout.directory
+        for consumer in pins.consumers(directory) if directory.find() else ():
+            base = f"{pins.PINS}/{consumer}"
+            for name in _listed(base, directory.fd):
+                txn = held_lots.transaction_of(name)
+                if txn is not None and txn.rpartition("-")[0] in processes:
+                    left += held_lots.settle(directory, base, name) == name
+    return left
 
 
 def _conditional(fd: int) -> Iterator[tuple[str, Condition]]:

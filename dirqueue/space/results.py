@@ -25,6 +25,8 @@ class Written(NamedTuple):
     #: When it can be claimed, or when its lease ends; None if it can be claimed at once.
     until: datetime | None
     attempts: int
+    #: Where it lies in its queue: its exact name.
+    place: str = ""
 
 
 class Committed(NamedTuple):
@@ -63,12 +65,11 @@ def committed(
 
 
 def written(path: str, name_of: Callable[[str], str]) -> Written | None:
-    """Return what the new name of a message says; None if it is gone."""
-    if not path:
-        return None
+    """Return what the new name of a message says; None if it is gone, or went with a lot that was acknowledged."""
     queue, _, place = path.partition("/")
     name = names.parse(place.rpartition("/")[2])
-    assert name is not None  # noqa: S101 - built by us
+    if name is None:
+        return None
     version = name.card.version if name.card is not None else name.attempts
     until = instant(name.until) if name.until else None
-    return Written(name.id, version, name_of(queue), until, name.attempts)
+    return Written(name.id, version, name_of(queue), until, name.attempts, place)

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar
@@ -138,7 +138,9 @@ class Space(Generic[T]):
         body: T | str,
         *,
         delay: float = 0,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
     ) -> str:
@@ -148,14 +150,26 @@ class Space(Generic[T]):
             queue: The name of the queue.
             body: bytes or str, or what the codec takes.
             delay: Seconds before anybody may get it.
+            ttl: Seconds from now after which it is not delivered any more.
             priority: 1 is the most urgent; only in a queue created with priorities.
+            attributes: A small map of text that it carries beside its body.
             id: An id of your own, unique in the space until the message is gone: Conflict if it is taken.
             skip_existing: If a message has this id already, put nothing, and raise nothing.
         """
         if id is None:
-            return self.queue(queue).put(body, delay=delay, priority=priority)  # type: ignore[arg-type]
+            target: Queue[Any] = self.queue(queue)
+            return target.put(body, delay=delay, ttl=ttl, priority=priority, attributes=attributes)
         with self.transaction() as transaction:
-            transaction.put(queue, body, delay=delay, priority=priority, id=id, skip_existing=skip_existing)
+            transaction.put(
+                queue,
+                body,
+                delay=delay,
+                ttl=ttl,
+                priority=priority,
+                attributes=attributes,
+                id=id,
+                skip_existing=skip_existing,
+            )
         return id
 
     def get(

@@ -18,11 +18,11 @@ from dirqueue.layouts.native import holders, names, sidefile
 from dirqueue.layouts.native.names import DEAD, DONE, SPARK
 from dirqueue.layouts.native.side import note_of, note_text
 from dirqueue.lease import Lease
-from dirqueue.message import Card, Details, Entry, Message
+from dirqueue.message import Card, Details, Entry, Extras, Message
 from dirqueue.queue import Queue
 from dirqueue.settings import Settings, check_count, check_priority, check_seconds
 from dirqueue.space import ids
-from dirqueue.space.work import Consumed, Insert, Sidefile, Work
+from dirqueue.space.work import Carried, Consumed, Insert, Sidefile, Work
 
 
 class Keep:
@@ -65,6 +65,8 @@ class Step(NamedTuple):
     alone: Callable[[Claim], None] | None = None
     #: Why it failed, to be kept beside it.
     reason: str | None = None
+    #: Where it moves to, if to another queue.
+    into: Layout | None = None
 
     @property
     def id(self) -> str:
@@ -78,6 +80,10 @@ class Step(NamedTuple):
         entry = self.entry
         assert entry is not None  # noqa: S101 - one of the two
         return Claim(entry.id, entry.place, 0, entry.until, entry.attempts)
+
+    def extras(self) -> Extras | None:
+        """Return what the message carries."""
+        return self.claim().extras if self.entry is None else self.layout.extras(self.entry)
 
     def known(self) -> Entry:
         """Return what is known of the message."""
@@ -116,6 +122,7 @@ class Inserted(NamedTuple):
     holder: str = ""
     failures: int = 0
     error: str | None = None
+    extras: Extras | None = None
 
     def place(self, now: int) -> Target:
         """Return where it is put."""
@@ -149,6 +156,8 @@ class Change(NamedTuple):
     failures: int | Keep = KEEP
     error: str | Keep | None = KEEP
     attempts: int | Keep = KEEP
+    #: Who holds it until then, as tokens have it; empty if nobody does.
+    holder: str = ""
 
     def apply(self, step: Step, claim: Claim, now: int) -> Target:
         """Return where the message goes."""
@@ -165,7 +174,11 @@ class Change(NamedTuple):
             drop = sidefile.path_of(claim.id, old.side) if old.side else ""
         attempts = claim.attempts if isinstance(self.attempts, Keep) else self.attempts
         card = Card(old.version + 1, number, old.key).text
-        place = names.free(id, self._until(entry, now), attempts, card, now)
+        until = self._until(entry, now)
+        if self.holder and until > now:
+            place = holders.held(id, until, attempts, self.holder, card)
+        else:
+            place = names.free(id, until, attempts, card, now)
         return Target(f"{directory}/{place}", side, drop, isinstance(self.error, Keep))
 
     def _until(self, entry: Entry, now: int) -> int:
@@ -204,6 +217,8 @@ def side_of(claim: Claim) -> str:
 def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: int) -> Work:
     """Return what is to be done, by the exact names as they are now known."""
     consume, notes, carry, sides, drop, puts = [], [], [], [], [], []
+    carried: list[Carried] = []
+    left: list[tuple[Any, str]] = []
     for step in steps:
         claim = step.claim()
         target, side, old_side, keeps_note = step.target(claim, now)
@@ -212,6 +227,10 @@ def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: 
         consume.append(Consumed(f"{step.queue}/{claim.place}", claim.id, target))
         old = f"{step.queue}/{note_of(claim.place, claim.id)}"
         new = note_of(target, target.rpartition("/")[2].partition(".")[0]) if target else ""
+        if step.into is not None and (extras := step.extras()) is not None:
+            carried.append(Carried(step.into, _id_in(target), extras))  # type: ignore[arg-type]
+        if not target or step.into is not None:
+            left.append((step.layout, claim.id))
         if step.reason is not None and target:
             notes.append((new, note_text(step.reason, now, claim.leased)))
         # A first delivery has no note yet.
@@ -222,6 +241,8 @@ def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: 
         key = ids.check(each.own_id) if each.own_id is not None else ""
         link = each.layout.link_at  # type: ignore[attr-defined]
         puts.append(Insert(place.path, each.id, each.data, key, each.skip, place.side, link))
+        if each.extras is not None:
+            carried.append(Carried(each.layout, each.id, each.extras))  # type: ignore[arg-type]
     need = [f"{step.queue}/{step.claim().place}" for step in needs]
     layouts = [step.layout for step in steps] + [each.layout for each in inserts]
     return Work(
@@ -234,7 +255,15 @@ def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: 
         tuple(drop),
         any(layout.settings.sync for layout in layouts),
         now,
+        tuple(carried),
+        tuple(left),
     )
+
+
+def _id_in(path: str) -> str:
+    """Return the id in the name of a message."""
+    base = path.rpartition("/")[2]
+    return base[: len(base) - len(base.lstrip("0123456789"))]
 
 
 def going(path: str, claim: Claim) -> Target:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from dirqueue import states
+from dirqueue.admission import Admission
 from dirqueue.codecs import Codec, encode
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -28,25 +29,13 @@ from dirqueue.lease import Lease, finish, frozen
 from dirqueue.message import Entry, Message
 from dirqueue.settings import check_count, check_seconds
 from dirqueue.space import ids, steps
+from dirqueue.space.carried import leave_carried, skipped
 from dirqueue.space.commit import Attempt
 from dirqueue.space.conflicts import Judge
 from dirqueue.space.notes import carry_notes, drop_notes, write_notes
 from dirqueue.space.results import Committed, committed
 from dirqueue.space.sides import drop_sides, write_sides
-from dirqueue.space.steps import (
-    KEEP,
-    Change,
-    Inserted,
-    Keep,
-    Place,
-    Step,
-    check_failures,
-    check_put,
-    check_when,
-    entry_of,
-    layout_of,
-    make_up,
-)
+from dirqueue.space.steps import KEEP, Change, Inserted, Keep, Place, Step
 from dirqueue.space.work import Aborted, Refused, Work
 
 if TYPE_CHECKING:
@@ -96,7 +85,9 @@ class Transaction:
         body: Any,
         *,
         delay: float = 0,
+        ttl: float | None = None,
         priority: int | None = None,
+        attributes: Mapping[str, str] | None = None,
         id: str | None = None,
         skip_existing: bool = False,
         at: datetime | None = None,
@@ -109,7 +100,9 @@ class Transaction:
             queue: The name of the queue.
             body: bytes or str, or what the space's codec takes.
             delay: Seconds before anybody may get it.
+            ttl: Seconds from now after which it is not delivered any more.
             priority: 1 is the most urgent; only in a queue created with priorities.
+            attributes: A small map of text that it carries beside its body.
             id: An id of your own, unique in the space until the message is gone.
             skip_existing: If a message has this id already, leave this one out.
             at: The instant from which anybody may get it, instead of a delay: an aware datetime.
@@ -118,10 +111,10 @@ class Transaction:
         """
         data = encode(self._codec, body)
         self._open()
-        until = check_when(delay, at)
-        check_failures(failures, error)
+        until = steps.check_when(delay, at)
+        steps.check_failures(failures, error)
         target = self._ground.transacted(queue)
-        priority = check_put(target, len(data), delay, priority)
+        priority = steps.check_put(target, len(data), delay, priority)
         if id is not None:
             ids.check(id)
             if any(each.own_id == id for each in self._inserts):
@@ -142,19 +135,20 @@ class Transaction:
                 self._holder,
                 failures,
                 describe(error),
+                Admission(target.layout).extras(attributes, ttl) if attributes or ttl is not None else None,
             )
         )
         return native if id is None else id
 
     def ack(self, lease: Lease[Any]) -> None:
         """The work is done: the message goes."""
-        self._lease("ack", lease, "acked", steps.done, alone=layout_of("ack", lease).ack)
+        self._lease("ack", lease, "acked", steps.done, alone=steps.layout_of("ack", lease).ack)
 
     def retry(
         self, lease: Lease[Any], delay: float | None = None, error: str | BaseException | None = None
     ) -> None:
         """The work failed: deliver again after `delay` seconds (backoff if None); dead after max_attempts."""
-        layout, attempts = layout_of("retry", lease), lease.message.attempts
+        layout, attempts = steps.layout_of("retry", lease), lease.message.attempts
         reason = describe(error)
         if delay is not None:
             check_seconds("delay", delay)
@@ -173,14 +167,16 @@ class Transaction:
 
     def release(self, lease: Lease[Any]) -> None:
         """Give the message back at once, not counted as a failure."""
-        self._lease("release", lease, "released", steps.released, alone=layout_of("release", lease).release)
+        self._lease(
+            "release", lease, "released", steps.released, alone=steps.layout_of("release", lease).release
+        )
 
     def reject(self, lease: Lease[Any], reason: str | BaseException = "rejected") -> None:
         """The work can never succeed: the message goes to dead/, with the reason."""
         self._bury("reject", lease, describe(reason) or "rejected")
 
     def _bury(self, verb: str, lease: Lease[Any], reason: str) -> None:
-        layout = layout_of(verb, lease)
+        layout = steps.layout_of(verb, lease)
         self._lease(verb, lease, "dead", steps.dead, reason, lambda claim: layout.bury(claim, reason))
 
     def renew(self, what: Lease[Any] | Message[Any], seconds: float | None = None) -> None:
@@ -190,7 +186,7 @@ class Transaction:
             what: A lease, or a message that the holder of this transaction holds, as it was seen.
             seconds: How long; a message that was looked at is held for the setting of its queue if None.
         """
-        layout = what.layout if isinstance(what, Message) else layout_of("renew", what)
+        layout = what.layout if isinstance(what, Message) else steps.layout_of("renew", what)
         first = what.seconds if isinstance(what, Lease) else layout.settings.lease
         duration = check_seconds("seconds", first if seconds is None else seconds, above=True)
 
@@ -228,6 +224,7 @@ class Transaction:
             self._lease("move", what, "moved", place, error)
         else:
             self._message("move", what, place, error)
+        self._steps[-1] = self._steps[-1]._replace(into=target.layout)
 
     def change(
         self,
@@ -240,10 +237,11 @@ class Transaction:
         failures: int | Keep = KEEP,
         error: str | BaseException | Keep | None = KEEP,
         attempts: int | Keep = KEEP,
+        hold: bool = False,
     ) -> None:
         """Change a message that is leased, or one that may be cancelled, if it is still as it was seen.
 
-        Nobody holds it afterwards, and its version is one more. What is not given stays as it is.
+        Nobody holds it afterwards, unless `hold` says so; its version is one more. What is not given stays as it is.
 
         Args:
             what: The lease, or the message.
@@ -255,14 +253,18 @@ class Transaction:
             failures: What `Message.failures` says of it.
             error: What `Message.error` says of it; None for no error.
             attempts: How often it was delivered.
+            hold: Whether the holder of this transaction holds it until then.
         """
-        until = check_when(delay, at)
-        check_failures(failures, error)
+        until = steps.check_when(delay, at)
+        steps.check_failures(failures, error)
+        if hold and not self._holder:
+            raise SettingsError("hold=True needs a transaction with a holder")
         if not isinstance(attempts, Keep):
             check_count("attempts", attempts)
-        target = None
+        target, into = None, None
         if not isinstance(queue, Keep):
-            target = (self._ground.directory_of(queue), self._ground.transacted(queue).settings)
+            found = self._ground.transacted(queue)
+            target, into = (self._ground.directory_of(queue), found.settings), found.layout
         change = Change(
             target,
             delay,
@@ -271,6 +273,7 @@ class Transaction:
             failures,
             error if isinstance(error, Keep) else describe(error),
             attempts,
+            self._holder if hold else "",
         )
         if isinstance(what, Lease):
             step = self._step("change", what.layout, what, None, what.message.id)
@@ -278,9 +281,10 @@ class Transaction:
                 step._replace(how="released", target=lambda claim, now: change.apply(step, claim, now))
             )
         else:
-            entry = entry_of("change", what, states.LIVE)
+            entry = steps.entry_of("change", what, states.LIVE)
             step = self._step("change", what.layout, None, entry, entry.id)
             self._steps.append(step._replace(target=lambda claim, now: change.apply(step, claim, now)))
+        self._steps[-1] = self._steps[-1]._replace(into=into)
 
     def need(self, what: Lease[Any] | Message[Any]) -> None:
         """Commit only if this message is still as it was seen; it stays as it is."""
@@ -318,7 +322,7 @@ class Transaction:
         reason: str | None = None,
         allowed: tuple[str, ...] = states.LIVE,
     ) -> None:
-        entry = entry_of(verb, message, allowed)
+        entry = steps.entry_of(verb, message, allowed)
         step = self._step(verb, message.layout, None, entry, entry.id)
         self._steps.append(
             step._replace(
@@ -371,13 +375,10 @@ class Transaction:
                         raise self._judge().lost(step, lost) from lost
             if (judge := self._judge()).is_held():
                 raise judge.conflict() or self._contended()
-            skipped, work = (
-                self._alone()
-                if len(self._steps) == 1 and not self._inserts and not self._needs
-                else self._run()
-            )
+            alone = len(self._steps) == 1 and not self._inserts and not self._needs
+            left_out, work = self._alone() if alone else self._run()
             self._over = "committed"
-        return committed(self._inserts, skipped, work, self._ground.name_of)
+        return committed(self._inserts, left_out, work, self._ground.name_of)
 
     def _open(self) -> None:
         if self._over:
@@ -404,7 +405,7 @@ class Transaction:
         return [], work
 
     def _move_alone(self, step: Step, work: Work) -> tuple[list[str], Work]:
-        if self._ground.directory.mount.replies_can_be_lost:
+        if self._ground.directory.mount.replies_can_be_lost or work.carried:
             return self._run()  # NFS: a register tells what has happened, one rename alone does not
         fd = self._ground.directory.fd
         (source, _, target), *_ = work.consume
@@ -430,14 +431,9 @@ class Transaction:
             raise access_error(self._ground.path, f"{step.verb} a message of", error) from error
         carry_notes(work.carry, fd)
         if work.sync:
-            for folder in sorted({path.rpartition("/")[0] for path in (source, target) if path}):
-                try:
-                    self._ground.directory.sync(folder)
-                except FileNotFoundError:
-                    pass  # it was empty, and is gone
-                except OSError as error:
-                    raise access_error(self._ground.path, "make durable a change in", error) from error
+            self._ground.make_durable(source, target)
         drop_sides(work.drop, fd)
+        leave_carried(work)
         self._finish(step, target)
         return [], work
 
@@ -460,10 +456,7 @@ class Transaction:
                 raise access_error(self._ground.path, "begin a transaction in", error) from error
             try:
                 attempt.run()
-                skipped = [
-                    each.own_id for each in self._inserts if each.own_id and each.id in attempt.skipped
-                ]
-                return skipped, work
+                return skipped(self._inserts, attempt.skipped, work), work
             except Refused:
                 conflict = self._judge().conflict()
                 if conflict is not None:
@@ -487,7 +480,7 @@ class Transaction:
 
     def _make_up(self) -> Work:
         """Return what is to be done, by the exact names as they are now known."""
-        return make_up(self._steps, self._needs, self._inserts, self._now())
+        return steps.make_up(self._steps, self._needs, self._inserts, self._now())
 
     def _finish(self, step: Step, target: str) -> None:
         """Record how a lease ended."""

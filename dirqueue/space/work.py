@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dirqueue.message import Details
+from dirqueue.layouts.native.layout import Native
+from dirqueue.message import Details, Extras
 
 
 class Sidefile(NamedTuple):
@@ -43,6 +44,14 @@ class Insert(NamedTuple):
     link: Callable[[bytes, str, int], bool] | None = None
 
 
+class Carried(NamedTuple):
+    """What a message carries beside its body, kept in its queue before it is there."""
+
+    layout: Native
+    id: str
+    extras: Extras
+
+
 class Work(NamedTuple):
     """What one transaction is to do."""
 
@@ -61,6 +70,9 @@ class Work(NamedTuple):
     sync: bool = True
     #: When it was made up, in microseconds: what all times in it were made of.
     now: int = 0
+    carried: tuple[Carried, ...] = ()
+    #: The queues and ids that messages leave.
+    left: tuple[tuple[Native, str], ...] = ()
 
 
 class Refused(Exception):

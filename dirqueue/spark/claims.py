@@ -15,8 +15,11 @@ from pyspark.sql.types import StructType
 
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import SettingsError
-from dirqueue.layouts.native.pins import Limit
+from dirqueue.layouts.native import Native
+from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.settings import check_seconds
+from dirqueue.space.lots import ack_lot
+from dirqueue.space.transaction import Transaction
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
 from dirqueue.spark.living import living
 from dirqueue.spark.options import PINNED, local, open_native
@@ -34,6 +37,7 @@ def claim(
     partitions: int | None = None,
     schema: str | StructType | None = None,
     records: bool = False,
+    transaction: Transaction | None = None,
 ) -> Iterator[DataFrame]:
     """Claim messages while the block runs: they are acknowledged at its end, or given back on an exception.
 
@@ -49,6 +53,8 @@ def claim(
         partitions: Tasks to spread the messages over; Spark's default parallelism if None.
         schema: Columns to read; all if None.
         records: Whether each record is a row.
+        transaction: One of the space that the queue is in: it is committed at the end of the block, and the messages go
+            together with all else that it does, or not at all. On Conflict they go back to the queue.
     """
     for name, value in (("limit", limit), ("max_bytes", max_bytes), ("partitions", partitions)):
         if value is not None and (type(value) is not int or value < 1):
@@ -68,15 +74,26 @@ def claim(
             reader = reader.schema(schema)
         frame = reader.option(PINNED, f"{mine.consumer}/1").load(queue)
         yield frame if count else frame.limit(0)
+        consumer.stop()
+        if transaction is not None:
+            _commit(transaction, native, mine, count)
     except BaseException:
         consumer.stop()
         mine.release(1)
         mine.forget()
         raise
-    consumer.stop()
-    if count:
+    if count and transaction is None:
         mine.ack(1, keep=keep)
+    elif count:
+        mine.finish("1.ack", keep=keep)
     mine.forget()
+
+
+def _commit(transaction: Transaction, native: Native, mine: Pins, count: int) -> None:
+    """Commit what was put, and the end of the lot with it."""
+    if count:
+        ack_lot(transaction, native, f"{mine.base}/1", f"{mine.base}/1.ack")
+    transaction.commit()
 
 
 def _parallelism(spark: SparkSession) -> int:

@@ -25,10 +25,11 @@ from dirqueue.errors import (
     Unsupported,
     access_error,
 )
+from dirqueue.failure import Reason
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.rooms import Rooms
-from dirqueue.layouts.native.side import note_of
+from dirqueue.layouts.native.side import note_of, note_text
 from dirqueue.message import Extras, Message
 from dirqueue.queue import Queue
 from dirqueue.settings import StrPath
@@ -141,12 +142,11 @@ class _Importer:
         place = self._place(id, state, int(fields["attempts"]), _micros(fields.get("until")))
         extras = Extras(check_attributes(fields.get("attributes") or {}), _micros(fields.get("expires_at")))
         try:
-            if extras != Extras({}):
-                self._extras.write(id, extras)
-            self._write(id, place, data)
+            self._write(id, place, data, extras)
             if fields.get("error") is not None and place != id:
-                note = {"error": str(fields["error"]), "at": _micros(fields.get("failed_at"))}
-                fs.replace_file(note_of(place, id), json.dumps(note).encode(), self._directory.fd, sync=False)
+                reason = Reason(str(fields["error"]), fields.get("trace"))
+                note = note_text(reason, _micros(fields.get("failed_at")), _micros(fields.get("leased_at")))
+                fs.replace_file(note_of(place, id), note, self._directory.fd, sync=False)
         except OSError as error:
             raise access_error(self._queue.path, f"import message {id} into", error) from error
         self._seen.add(id)
@@ -164,10 +164,12 @@ class _Importer:
             raise ValueError(f"there is no name for {state} with attempts={attempts} and until={until}")
         return place
 
-    def _write(self, id: str, place: str, data: bytes) -> None:
+    def _write(self, id: str, place: str, data: bytes, extras: Extras) -> None:
         new, fd = f"{id}.{names.NEW}", self._directory.fd
         fs.discard(new, fd)  # of an import that was interrupted here
         fs.create(new, data, fd, sync=self._queue.settings.sync)
+        if extras != Extras({}):
+            self._extras.write(id, extras)
         if "/" in place:
             self._rooms.make(names.folder_of(place)[:-1])
         try:

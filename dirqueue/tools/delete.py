@@ -25,6 +25,7 @@ from dirqueue.layouts.native.names import (
     SPARK,
     TEMPORARY,
 )
+from dirqueue.layouts.pausing import Pausable, beside
 from dirqueue.tools import conversion
 
 #: Attempts at removing a queue while others still put to it.
@@ -84,6 +85,7 @@ def delete(layout: Layout) -> int:
         try:
             gone += _remove_messages(layout)
             fs.rmdir(directory.path)
+            _resume(layout)
         except FileNotFoundError:
             return gone
         except OSError as error:
@@ -105,11 +107,18 @@ def _delete_file(layout: Layout, home: Beside) -> int:
         fs.unlink(home.path)
         layout.close()
         fs.remove_tree(home.side, -1)
+        _resume(layout)
     except FileNotFoundError:
         return gone
     except OSError as error:
         raise access_error(home.path, "delete", error) from error
     return gone
+
+
+def _resume(layout: Layout) -> None:
+    """Remove the sign of a pause that lies beside the queue: another of the same name is not paused."""
+    if isinstance(layout, Pausable) and not layout.pauses_inside:
+        fs.discard(beside(layout.directory).name, -1)
 
 
 def _remove_messages(layout: Layout) -> int:

@@ -191,7 +191,7 @@ class Monitor:
 
     def queue(self, name: str) -> Queue[bytes] | None:
         """Return the queue of that name as the last reading found it; no other path can be reached this way."""
-        for path, queue in self._queues.items():
+        for path, queue in list(self._queues.items()):  # a reading may go on meanwhile, in another thread
             if self._names.get(path) == name:
                 return queue
         return None

@@ -308,16 +308,16 @@ def _copy_dead(
 def _put(target: Queue[Any], body: BinaryIO, priority: int | None, extras: Extras | None) -> str:
     """Put bytes as they are, whatever codec the queue was opened with; a long body is never in memory as a whole."""
     wanted = (priority or target.settings.default_priority) if target.settings.priorities else None
+    producer = target.layout if extras is None else target.layout.carrying(extras)
     data = body.read(spool.AT_ONCE)
-    if len(data) == spool.AT_ONCE and target.layout.name == "native" and extras is None:
+    if len(data) == spool.AT_ONCE and target.layout.name == "native":
         with spool.spooled(target, data, body) as path:
-            return target.put_path(path, priority=wanted, timeout=0)
+            target._admission.check(0, wanted, 0)  # noqa: SLF001
+            return producer.put_path(path, delay=0, priority=wanted)
     data += body.read()
     if 0 < target.settings.max_size < len(data):
         text = f"a message of {len(data)} bytes does not fit: {target.path!r} takes at most {target.settings.max_size}"
         raise MessageTooLarge(text, message_id="", size=len(data), limit=target.settings.max_size)
     if target.settings.max_messages:
         target._admission.bound.reserve(1, 0)  # noqa: SLF001
-    if extras is not None:
-        return target.layout.put_with(data, 0, wanted, extras)
-    return target.layout.put(data, 0, wanted)
+    return producer.put(data, 0, wanted)

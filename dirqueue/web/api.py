@@ -1,4 +1,4 @@
-"""What the page can ask: queues, messages, errors, workers, one message; and the three things it can do.
+"""What the page can ask: queues, messages, errors, workers, one message; and what it can do to messages and queues.
 
 Layer: edges.
 A key from outside is only compared with the keys of queues that were found; an id is checked before it is a path.
@@ -28,6 +28,9 @@ from dirqueue.tools.monitor import Monitor, Reading, arranged
 #: Pages that ask within so many seconds share one look at the queues; a look that takes long is shared for longer.
 FRESH_SECONDS = 1.0
 FRESH_SHARE = 2
+#: How long an answer waits for a look before it is given without; and the first one, which has nothing else.
+LOOK_SECONDS = 5.0
+FIRST_SECONDS = 15.0
 #: Queues and messages on one page, bytes of one body, ids in one order.
 QUEUES_LIMIT = 50
 LIST_LIMIT = 100
@@ -80,28 +83,33 @@ class Api:
         self._monitor = Monitor(root)
         self._lock = threading.Lock()
         self._looks: list[Reading] = []
+        #: When the last look ended, by the monotonic clock; and the one that is being made, if there is one.
         self._looked = 0.0
+        self._looking: threading.Thread | None = None
+        self._asked_again = False
         self._fresh = FRESH_SECONDS
 
     def close(self) -> None:
         """Close all directories."""
-        with self._lock:
-            self._monitor.close()
+        looking = self._looking
+        if looking is not None:
+            looking.join(LOOK_SECONDS)
+        self._monitor.close()
 
     # --- answers -------------------------------------------------------------------------------------------
 
     def queues(self, words: dict[str, str]) -> dict[str, Any]:
         """Return a page of queues with their counts, rates and series, and the sums of all."""
         offset = offset_of(words)
-        with self._lock:
-            looks = self._look()
-            found = arranged(
-                looks, words.get("sort", "sick"), words.get("search", ""), backwards=backwards(words)
-            )
-            offset = min(offset, max(0, (len(found) - 1) // QUEUES_LIMIT * QUEUES_LIMIT))
-            described = [self._described(look) for look in found[offset : offset + QUEUES_LIMIT]]
+        looks = self._look()
+        found = arranged(
+            looks, words.get("sort", "sick"), words.get("search", ""), backwards=backwards(words)
+        )
+        offset = min(offset, max(0, (len(found) - 1) // QUEUES_LIMIT * QUEUES_LIMIT))
+        described = [self._described(look) for look in found[offset : offset + QUEUES_LIMIT]]
         return {
             "root": shown(self.root),
+            "age": self._age(),
             "queues": described,
             "found": len(found),
             "offset": offset,
@@ -111,20 +119,51 @@ class Api:
 
     def queue(self, key: str) -> dict[str, Any]:
         """Return one queue as `queues` does."""
-        with self._lock:
-            for look in self._look():
-                if key_of(look.name) == key:
-                    described = self._described(look)
-                    return {"root": shown(self.root), "states": states.VISIBLE, "queue": described}
+        for look in self._look():
+            if key_of(look.name) == key:
+                return {
+                    "root": shown(self.root),
+                    "age": self._age(),
+                    "states": states.VISIBLE,
+                    "queue": self._described(look),
+                }
         raise self._unknown(key)
 
     def _look(self) -> list[Reading]:
-        if not self._looked or time.monotonic() - self._looked >= self._fresh:
+        """Return the last look at the queues, a new one if it is due.
+
+        It is made in a thread of its own: where a filesystem hangs, the page goes on with what it knew.
+        """
+        with self._lock:
+            looking = self._looking
+            if looking is None and time.monotonic() - self._looked >= self._fresh:
+                looking = threading.Thread(target=self._look_anew, name="dirqueue-look", daemon=True)
+                self._looking = looking
+                looking.start()
+            known = self._looked
+        if looking is not None:
+            looking.join(LOOK_SECONDS if known else FIRST_SECONDS)
+        if not self._looked:
+            raise DirQueueError(
+                f"the queues under {self.root!r} cannot be read yet: their filesystem does not answer"
+            )
+        return self._looks
+
+    def _look_anew(self) -> None:
+        try:
             began = time.monotonic()
             self._looks = self._monitor.read()
             self._looked = time.monotonic()
             self._fresh = max(FRESH_SECONDS, FRESH_SHARE * (self._looked - began))
-        return self._looks
+        finally:
+            with self._lock:
+                self._looking = None
+                if self._asked_again:
+                    self._asked_again, self._fresh = False, 0.0
+
+    def _age(self) -> float:
+        """Return for how many seconds there was no look."""
+        return round(time.monotonic() - self._looked, 1)
 
     def _described(self, look: Reading) -> dict[str, Any]:
         series = self._monitor.series[look.path]
@@ -178,10 +217,7 @@ class Api:
 
     def workers(self, key: str = "") -> dict[str, Any]:
         """Return who holds what of one queue or of all, whoever holds it for the longest time first."""
-        with self._lock:
-            named = [
-                (look.name, self._monitor.queue(look.name)) for look in self._look() if look.stats.leased
-            ]
+        named = [(look.name, self._monitor.queue(look.name)) for look in self._look() if look.stats.leased]
         found = []
         for name, queue in named:
             if queue is not None and key in ("", key_of(name)):
@@ -211,30 +247,39 @@ class Api:
     def act(self, order: Any) -> dict[str, Any]:
         """Redrive or delete dead messages, or reject waiting ones; return how many were, and why others were not.
 
+        Or pause or resume the queue: then `done` is 1 if that changed something.
+
         `ids` names them. For dead ones `all`, `error` (its first line) or `search` may stand instead; then `more` says
         whether the same order would find others.
         """
         if not isinstance(order, dict):
             raise SettingsError("an order is a JSON object with queue, verb and ids")
         key, verb = order.get("queue"), order.get("verb")
-        if not isinstance(verb, str) or verb not in VERBS:
-            raise SettingsError(f"verb must be one of {', '.join(VERBS)}, not {verb!r:.60}")
+        if not isinstance(verb, str) or verb not in (*VERBS, *WHOLE):
+            raise SettingsError(f"verb must be one of {', '.join((*VERBS, *WHOLE))}, not {verb!r:.60}")
         if not isinstance(key, str):
             raise SettingsError(f"queue must be the key of a queue, not {key!r:.60}")
+        if verb in WHOLE:
+            changed = WHOLE[verb](self._queue(key))
+            self._look_again()
+            return {"done": int(changed), "failed": [], "more": False}
         which = _which(order)
         if which != "ids" and verb == "reject":
             raise SettingsError(f"reject takes ids, not {which}")
         queue = self._queue(key)
         wanted, more = _chosen(queue, which, order[which])
         done, failed = VERBS[verb](queue, wanted) if wanted else (set[str](), list[str]())
-        with self._lock:
-            self._looked = 0.0
+        self._look_again()
         return {"done": len(done), "failed": failed, "more": more and bool(done)}
 
-    def _queue(self, key: str) -> Queue[bytes]:
+    def _look_again(self) -> None:
+        """What was known is not so any more: the next answer needs a look that begins after this."""
         with self._lock:
-            found = (look.name for look in self._look() if key_of(look.name) == key)
-            queue = self._monitor.queue(next(found, ""))
+            self._fresh, self._asked_again = 0.0, self._looking is not None
+
+    def _queue(self, key: str) -> Queue[bytes]:
+        found = (look.name for look in self._look() if key_of(look.name) == key)
+        queue = self._monitor.queue(next(found, ""))
         if queue is None:
             raise self._unknown(key)
         return queue
@@ -296,13 +341,15 @@ def _entries(queue: Queue[bytes], state: str) -> tuple[list[Entry], bool]:
 
 
 def _holds(queue: Queue[bytes], entry: Entry, search: str) -> bool:
-    """Return whether the id, the holder, the error or the beginning of the body holds a text, in whatever case."""
+    """Return whether the id, the holder, the error, an attribute or the beginning of the body holds a text."""
     wanted = search.lower()
     if wanted in entry.id or wanted in entry.token.lower():
         return True
     message = _message(queue, entry)
     try:
         if entry.attempts and wanted in (message.error or "").lower():
+            return True
+        if any(wanted in f"{name}={value}".lower() for name, value in message.attributes.items()):
             return True
         with message.open() as body:
             return wanted in body.read(SEARCH_BYTES).decode("utf-8", "replace").lower()
@@ -397,3 +444,5 @@ def _missing(ids: Iterable[str], state: str) -> list[str]:
 
 
 VERBS: dict[str, Verb] = {"redrive": _redrive, "delete": _delete, "reject": _reject}
+#: What can be done to a queue; returns whether it was not so before.
+WHOLE: dict[str, Callable[[Queue[bytes]], bool]] = {"pause": Queue.pause, "resume": Queue.resume}

@@ -62,6 +62,7 @@ class Counts(NamedTuple):
 
     acked: int = 0
     retried: int = 0
+    #: Those too that a claim found out of attempts, expired or unreadable: no handler had them.
     dead: int = 0
     released: int = 0
     lost: int = 0

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from dirqueue.codecs import Codec
 from dirqueue.consumer import FRESH_SECONDS, Consumer
 from dirqueue.errors import DirQueueError
+from dirqueue.layouts.base import Layout
 from dirqueue.lease import Lease, Outcome
 from dirqueue.worker.events import Event, Events, key_values
 from dirqueue.worker.forkserver import ForkServer
@@ -174,6 +175,17 @@ class Run:
             self._refreshes_at = time.monotonic() + FRESH_SECONDS
             self._refreshing.release()
 
+    def report_buried(self) -> None:
+        """Report what claims have moved to the dead on their way: out of attempts, expired, or unreadable."""
+        for queue in (self.plan.source, *getattr(self.plan.source, "queues", ())):
+            layout = getattr(queue, "layout", None)
+            while layout is not None and layout.buried:
+                try:
+                    id = layout.buried.popleft()
+                except IndexError:
+                    break  # RACE: another slot was faster
+                self.emit(_buried(layout, id))
+
     def pause(self, seconds: float) -> bool:
         """Sleep. Return True if the worker was stopped meanwhile."""
         return self._stop.wait(seconds)
@@ -321,6 +333,19 @@ def status_line(status: dict[str, Any]) -> str:
     """Return a status as one line of key=value."""
     known = {key: value for key, value in status.items() if value is not None}
     return key_values({"event": "status", **known})
+
+
+def _buried(layout: Layout, id: str) -> Event:
+    """Return the event for a message that no handler had."""
+    path, failure, attempts = layout.directory.path, None, 0
+    try:
+        entry = layout.find(id)
+        if entry is not None:
+            attempts, failure = entry.attempts, layout.failure(entry)
+    except (DirQueueError, OSError):
+        pass  # it moved on, or the disk refuses: the id is known
+    error, trace = (failure.error, failure.trace) if failure else (None, None)
+    return Event("dead", path, id, attempts, error=error, trace=trace)
 
 
 def _codecs_of(source: Any) -> list[Codec[Any]]:

@@ -85,6 +85,7 @@ class Slot:
             looked = time.monotonic()
             lease = run.plan.source.get(timeout=0 if run.until_empty else LOOK_SECONDS, lease=run.plan.lease)
         except Empty:
+            run.report_buried()
             run.give_back()
             self._failures = 0
             self.idle = True
@@ -94,6 +95,7 @@ class Slot:
             return self._trouble(error)
         self.idle = False
         self._failures = 0
+        run.report_buried()
         self._deliver(lease)
         run.worked()
         return True

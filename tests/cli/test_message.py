@@ -355,3 +355,11 @@ def test_a_long_put_whose_file_was_purged_meanwhile_fails(queue, tmp_path):
     with pytest.raises(QueueError, match="put the file"):
         spool.put_stream(queue, Stopped(b"x" * (3 << 20)))
     assert queue.stats().total == queue.stats().new == 0
+
+
+def test_change_of_the_priority_where_there_are_none_says_what_to_type(dq, tmp_path):
+    """In the words of the shell."""
+    id = Queue(tmp_path / "q", sync=False).put(b"a")
+    done = dq("change", tmp_path / "q", id, "--priority", "1")
+    assert done.status == 2
+    assert "dirqueue create QUEUE --priorities" in sentence(done)

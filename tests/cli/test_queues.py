@@ -692,4 +692,18 @@ def test_put_with_attributes_and_a_time_to_live(dq, tmp_path):
     assert [each["attributes"] for each in found] == [{"colour": "blue=green", "n": ""}] * 2
     assert all(each["expires_at"] for each in found)
     assert "is not NAME=VALUE" in sentence(dq("put", path, "-a", "colour", "x"))
-    assert "put a copy" in sentence(dq("put", path, "--ttl", "1h", "--move", "-f", "x"))
+
+
+@pytest.mark.parametrize("how", [("one", "two"), ("--lines",), ("--file", "F"), ("--file", "F", "--move")])
+def test_every_way_to_put_takes_attributes(dq, tmp_path, how):
+    """Several bodies are one batch, which has them; a file keeps them with its bytes."""
+    path, file = tmp_path / "q", tmp_path / "file"
+    file.write_bytes(b"one")
+    how = [str(file) if each == "F" else each for each in how]
+    assert dq("put", path, *how, "-a", "colour=blue", "--ttl", "1h", stdin=b"one\ntwo\n").status == 0
+    found = list(Queue(path).peek())
+    assert [message.data for message in found] == [b"one", b"two"][: len(found)]
+    assert [message.attributes for message in found] == [{"colour": "blue"}] * (
+        1 if file in map(Path, how) else 2
+    )
+    assert len(found) == 1 or list(path.glob("*.batch"))

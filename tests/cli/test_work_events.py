@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 import urllib.request
 
 import pytest
@@ -211,3 +212,12 @@ def test_on_dead_that_fails_is_logged_and_the_work_goes_on(tmp_path, queue):
     assert done.returncode == 1
     assert done.stderr.decode().count('error="--on-dead failed: status 5"') == 2
     assert queue.stats().dead == 2
+
+
+def test_on_dead_runs_for_what_is_found_expired(tmp_path, queue):
+    """No handler had it."""
+    id = queue.put(b"late", ttl=0.01)
+    time.sleep(0.02)
+    done = dq("work", "q", "--until-empty", "-q", "--on-dead", "cat > told.json", "--", "true", cwd=tmp_path)
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert (told["id"], told["error"], done.returncode) == (id, "expired", 1)

@@ -3,6 +3,7 @@
 Bodies are unique, so counting bodies counts messages.
 """
 
+import json
 import os
 import re
 
@@ -12,6 +13,7 @@ UNCLAIMED = re.compile(rf"{ID}(\.(?P<until>[0-9]{{16}})\.[0-9]+)?")
 HELD = re.compile(rf"{ID}\.[0-9]{{16}}\.[0-9]+(\.[A-Za-z0-9_-]+)?")
 DIRECTORY = re.compile(rf"{ID}\.(batch|slice|part)")
 UNFINISHED = re.compile(rf"{ID}\.(new|batch\.new)|{ID}\.[0-9]{{16}}\.[0-9]+\.[A-Za-z0-9_-]+\.ack")
+MESSAGE = re.compile(rf"{ID}(\.[0-9]{{16}}\.[0-9]+(\.[A-Za-z0-9_-]+)?)?")
 NOTE = re.compile(rf"{ID}\.error(\.new)?")
 RECORD = re.compile(r"0|[1-9][0-9]{0,18}")
 BUCKET = re.compile(r"[1-9][0-9]{15}")
@@ -166,3 +168,26 @@ def expire(path):
                 os.utime(full, (1_700_000_000, 1_700_000_000))
         if "locked" in directories:
             os.utime(root, (1_700_000_000, 1_700_000_000))
+
+
+def uncarried(path, attributes):
+    """Return the names of messages of a native queue, ended ones too, that do not carry these attributes."""
+    wrong = []
+    for _, inner, names in os.walk(path):
+        inner[:] = [each for each in inner if each != "attributes" and not each.endswith(".new")]
+        for name in filter(MESSAGE.fullmatch, names):
+            id = name.partition(".")[0]
+            put = int(id[-25:-9])
+            try:
+                with open(os.path.join(path, "attributes", str(put - put % 60_000_000), id), "rb") as file:
+                    kept = json.loads(file.read())["attributes"]
+            except (OSError, ValueError) as error:
+                kept = error
+            if kept != attributes:
+                wrong.append(f"without its attributes: {name}: {kept!r}")
+    return wrong
+
+
+def carried(path):
+    """Return the files that hold attributes."""
+    return [name for _, _, names in os.walk(os.path.join(path, "attributes")) for name in names]

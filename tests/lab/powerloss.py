@@ -6,7 +6,7 @@ import os
 import dirqueue
 from dirqueue.disk import fs
 from lab import images
-from lab.census import Census
+from lab.census import Census, uncarried
 
 #: Calls that may change the disk.
 CHANGING = (
@@ -27,8 +27,9 @@ CHANGING = (
 class Client:
     """Puts and acks messages; an image is taken after every call that may change the disk."""
 
-    def __init__(self, album, path, **settings):
+    def __init__(self, album, path, *, attributes=None, **settings):
         self.album = album
+        self.carried = {"attributes": attributes} if attributes else {}
         self.queue = dirqueue.Queue(path, **settings)
         #: Bodies are long enough to be torn; links hold at most 1,000 bytes.
         self.times = 90 if settings.get("links") else 300
@@ -49,10 +50,10 @@ class Client:
             number += 1
             bodies = [f"{number}-{each}".encode() * self.times for each in range(4)]
             self.known.update(bodies)
-            self.queue.put(bodies[0])
+            self.queue.put(bodies[0], **self.carried)
             self.promised.append(bodies[0])
             self.snap()
-            self.queue.put_many(bodies[1:])
+            self.queue.put_many(bodies[1:], **self.carried)
             self.promised += bodies[1:]
             self.snap()
             for _ in range(2):
@@ -71,7 +72,7 @@ class Client:
         self.queue.get(timeout=0).reject("bad")
         self.snap()
         self.queue.get(timeout=0).retry(0.0, "no luck")
-        self.queue.put(later, delay=60.0 * (number % 3))
+        self.queue.put(later, delay=60.0 * (number % 3), **self.carried)
         self.promised.append(later)
         self.snap()
         if number % 2:
@@ -102,8 +103,8 @@ def photograph(kind, place, count, **settings):
             for name, call in saved.items():
                 setattr(fs, name, call)
             client.queue.close()
-    layout = settings.get("layout", "native")
-    wrong = album.look(kind, place / "again", functools.partial(judge, layout=layout))
+    how = {"layout": settings.get("layout", "native"), "attributes": settings.get("attributes")}
+    wrong = album.look(kind, place / "again", functools.partial(judge, **how))
     image.unlink()
     return len(album.taken), wrong
 
@@ -117,12 +118,15 @@ def _watched(call, client):
     return watched
 
 
-def judge(path, *, layout="native", **known):
-    """Read an image without the library; return the violations: every promised message is there, once and complete."""
+def judge(path, *, layout="native", attributes=None, **known):
+    """Read an image without the library; return the violations: every promised message is there, once and complete.
+
+    And no message is there without its attributes.
+    """
     queue = os.path.join(path, "queue")
     if not os.path.isdir(queue):
         return [f"lost: {len(known['promised'])} messages with their queue"] if known["promised"] else []
-    return Census(queue, layout).complaints(**known)
+    return Census(queue, layout).complaints(**known) + (uncarried(queue, attributes) if attributes else [])
 
 
 #: Moves without a flush, or before it: of the queue and the lease of its message.
@@ -265,7 +269,8 @@ def reorder(place, count, *, seed=0, **settings):
         known["known"] = marks[-1][1]["known"]
         known["maybe_acked"] = (after or before)[-1]["maybe_acked"]
         with images.mounted("ext4", image, place / "again") as path:
-            wrong += [f"image {taken}: {each}" for each in judge(path, **known)]
+            how = {"attributes": settings.get("attributes")}
+            wrong += [f"image {taken}: {each}" for each in judge(path, **how, **known)]
     image.unlink()
     return taken, wrong
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import dirqueue
 from dirqueue.tools.convert import convert
 from lab import stories
-from lab.census import Census, bodies, expire
+from lab.census import Census, bodies, carried, expire, uncarried
 from lab.stories import LARGE, STORIES, open_queue
 
-ALL_AT_ONCE = ("put_many", "batch commit")
+ALL_AT_ONCE = ("put_many", "put_many with attributes", "batch commit")
 BATCH = [b"one", b"two", b"three"]
 
 #: Leftovers of a process that died long ago, by layout: (name, content; None for a directory).
@@ -43,6 +43,7 @@ class Story:
         self.path = str(self.place / "queue")
         self.settings = settings
         self.layout = settings.get("layout", "native")
+        self.carries = stories.carries(name)
         self.known = {b"moved", LARGE, *BATCH}
         self.promised = []
 
@@ -75,7 +76,7 @@ class Story:
             queue.put_many([body, b"more"])
         else:
             self.promised.append(body)
-            queue.put(body)
+            queue.put(body, **({"attributes": stories.ATTRIBUTES} if self.carries else {}))
             if step in "dt":
                 self._hold(queue, step, body)
         self.known.add(body)
@@ -122,7 +123,7 @@ class Story:
         if not os.path.isdir(self.path):
             return [f"lost: {body!r}" for body in reported["put"]]
         wrong = self._complaints(books)
-        if self.name == "put_path" and b"moved" not in Census(self.path, self.layout).waiting:
+        if self.name.startswith("put_path") and b"moved" not in Census(self.path, self.layout).waiting:
             wrong += [] if (self.place / "file").exists() else ["lost: the file that was moved in"]
         return wrong or self._after(books)
 
@@ -134,6 +135,7 @@ class Story:
     def _complaints(self, books):
         there = Census(self.path, self.layout)
         wrong = there.complaints(**books)
+        wrong += uncarried(self.path, stories.ATTRIBUTES) if self.carries else []
         if self.layout == "native" and self.name in ALL_AT_ONCE:
             seen = sum(body in there.waiting for body in BATCH)
             wrong += [f"{seen} of a batch of 3 are visible"] if seen not in (0, 3) else []
@@ -158,6 +160,8 @@ class Story:
             except dirqueue.Empty:
                 break
             got.append(lease.message.body)
+            if self.carries and lease.message.attributes != stories.ATTRIBUTES:
+                wrong.append(f"delivered without its attributes: {got[-1][:40]!r}")
             lease.ack()
         else:
             wrong.append("the queue never becomes empty")
@@ -165,7 +169,8 @@ class Story:
         queue.purge()
         end = Census(self.path, self.layout)
         if not end.dead:
-            wrong += [f"left at the end: {name}" for name in (*end.notes, *end.unfinished, *end.foreign)]
+            rest = (*end.notes, *end.unfinished, *end.foreign, *carried(self.path))
+            wrong += [f"left at the end: {name}" for name in rest]
         queue.close()
         return wrong
 

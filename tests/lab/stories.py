@@ -17,6 +17,8 @@ from lab import seam
 
 SETTINGS = {"lease": 0.001, "margin": 0.0, "stale": 0.0, "backoff": 0.0}
 LARGE = b"L" * 200_000
+#: What the messages of some stories carry.
+ATTRIBUTES = {"colour": "blue"}
 IDENTITY = staged.Identity("campaign", 7)
 
 
@@ -27,8 +29,9 @@ def open_queue(path, **more):
 class Child:
     """Runs a story and reports what was promised."""
 
-    def __init__(self, path, say, settings):
+    def __init__(self, path, say, settings, *, carries=False):
         self.path = path
+        self.carried = {"attributes": ATTRIBUTES} if carries else {}
         self.say = say
         self.settings = settings
         self.queue = open_queue(path, **settings)
@@ -36,13 +39,13 @@ class Child:
     def put(self, *bodies, **how):
         for body in bodies:
             self.say("trying", body[:100])
-            self.queue.put(body, **how)
+            self.queue.put(body, **how, **self.carried)
             self.say("put", body[:100])
 
     def put_many(self, *bodies):
         for body in bodies:
             self.say("trying", body)
-        self.queue.put_many(bodies)
+        self.queue.put_many(bodies, **self.carried)
         for body in bodies:
             self.say("put", body)
 
@@ -74,7 +77,7 @@ def _put_many(child):
 
 def _put_path(child):
     child.say("trying", "moved")
-    child.queue.put_path(os.path.join(os.path.dirname(child.path), "file"))
+    child.queue.put_path(os.path.join(os.path.dirname(child.path), "file"), **child.carried)
     child.say("put", "moved")
 
 
@@ -150,6 +153,10 @@ def _change(child):
     first(child.queue).change(delay=0.001)
 
 
+def _change_priority(child):
+    first(child.queue).change(priority=1)
+
+
 def _with(child):
     with child.get() as message:
         child.say("acking", message.body.decode())
@@ -211,6 +218,14 @@ STORIES = {
     "cancel": ("pp", _cancel, {}),
     "change": ("pp", _change, {}),
     "convert": ("pp", _convert, {}),
+    "put with attributes": ("-", _put, {}),
+    "put_many with attributes": ("", _put_many, {}),
+    "put_path with attributes": ("f", _put_path, {}),
+    "ack with attributes": ("pp", _ack, {}),
+    "reject with attributes": ("pp", _reject, {}),
+    "redrive with attributes": ("pdd", _redrive, {}),
+    "change with attributes": ("pp", _change_priority, {"priorities": True}),
+    "purge with attributes": ("ppodt", _purge, {}),
 }
 #: The stories that every layout can run.
 COMMON = (
@@ -218,6 +233,15 @@ COMMON = (
     "renew", "purge", "cancel", "convert",
 )  # fmt: skip
 LAYOUTS = ("native", "vsqs", "dirq-simple", "dirq-normal")
+
+
+#: Those that only the campaign kills at every call: their calls are in others too.
+SLOW = ("reject with attributes", "redrive with attributes", "purge with attributes")
+
+
+def carries(name):
+    """Return whether the messages of a story have attributes."""
+    return name.endswith("with attributes")
 
 
 def of(layout):
@@ -268,7 +292,7 @@ def prepare_server():
     place = tempfile.mkdtemp()
     for layout in LAYOUTS:
         queue = open_queue(os.path.join(place, layout), layout=layout, sync=False)
-        queue.put(b"x")
+        queue.put(b"x", **({"attributes": ATTRIBUTES} if layout == "native" else {}))
         queue.purge()
         queue.get(timeout=0).retry(0.0, "x")
         if layout == "native":
@@ -310,7 +334,7 @@ def do(name, say, *, path, settings=None, leaks=False):
     steps, story, more = STORIES[name]
     with _circumstances(steps):
         try:
-            child = Child(path, say, {**more, **(settings or {})})
+            child = Child(path, say, {**more, **(settings or {})}, carries=carries(name))
             story(child)
         except dirqueue.DirQueueError as error:
             say("error", type(error).__name__, getattr(error, "errno", None), str(error))

@@ -44,4 +44,4 @@ def test_capability_table_agrees_with_the_layouts(name):
 def test_layout_without_attributes_refuses_them_itself_too(name, tmp_path):
     """For whoever asks it and not the queue."""
     with Queue(tmp_path / "queue", layout=name) as queue, pytest.raises(Unsupported):
-        queue.layout.put_with(b"a", 0, None, Extras({}))
+        queue.layout.carrying(Extras({}))

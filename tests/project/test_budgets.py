@@ -268,7 +268,7 @@ FORBIDDEN = {
     "fdatasync", "truncate", "ftruncate", "chmod", "chown",
 }  # fmt: skip
 #: Edges that run other programs or use terminals and sockets, not queues.
-EDGES = ("cli/", "web/", "spark/", "compat/", "tools/doctor/")
+EDGES = ("cli/", "web/", "spark/", "entroq/", "compat/", "tools/doctor/")
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

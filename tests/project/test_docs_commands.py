@@ -56,6 +56,7 @@ def words_of(text: str) -> list[str]:
     """Return the words up to the end of one shell command; what follows it, or encloses it, is left out."""
     words: list[str] = []
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.wordchars += ":"
     lexer.commenters = ""
     try:
         for word in lexer:

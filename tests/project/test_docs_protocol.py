@@ -10,7 +10,7 @@ import pytest
 
 from dirqueue import states
 from dirqueue.disk import clock, identity, mount
-from dirqueue.layouts.native import names, publish, staged
+from dirqueue.layouts.native import names, publish, staged, staging
 from dirqueue.settings import FORMAT, Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -90,7 +90,7 @@ def test_the_local_filesystems_are_those_of_the_code() -> None:
         ("leaves a slice after {:,} messages", publish.SLICE_SIZE),
         ("of at most {:,}", publish.SLICE_SIZE),
         ("not before TIME + {} s", 2 * publish.SLICE_SECONDS),
-        ("for {:.0f} s at most", publish.SETTLE_SECONDS),
+        ("for {:.0f} s at most", staging.SETTLE_SECONDS),
         ("stays at {} when it gets there", names.MAX_ATTEMPTS),
         ("for at most a minute" if clock.TRUST_NS == 60 * 10**9 else "trusted for another time", 0),
         ("a difference below {:.0f} ms is none", clock.NOISE * 1000),

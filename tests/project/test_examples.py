@@ -125,3 +125,20 @@ def test_reference_pages_match_the_docstrings() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_words_counted_by_processes_that_are_killed_are_exact() -> None:
+    """examples/mapreduce.py counts as a plain Counter does, with more than a hundred different words too."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", ROOT / "examples" / "mapreduce.py", "--kills", "8"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    killed, words = re.match(r"(\d+) processes killed\n\d+ documents, (\d+) words\n", done.stdout).groups()
+    assert int(words) > 100
+    assert int(killed) >= 2  # the work may be done before the last of them
+    assert done.stdout.endswith("the counts are exact\n")
+    assert not done.stderr

@@ -364,9 +364,29 @@ def test_other_verbs_are_those_of_the_queue(make, needs, tmp_path):
         queue = make(keep_done=True)
         await queue.put_path(tmp_path / "file")
         await (await queue.get(timeout=0)).ack()
-        assert (await queue.purge()).busy == 0
+        assert (await queue.purge(older_than=600)).busy == 0
         assert await queue.clear() == 1
         await queue.close()
+        await queue.close()
+
+    run(story())
+
+
+def test_every_put_takes_attributes(make, needs, tmp_path):
+    """One message, several, and a file."""
+    needs("attributes")
+    (tmp_path / "file").write_bytes(b"d")
+    carried = {"attributes": {"colour": "blue"}, "ttl": 600}
+
+    async def story():
+        queue = make()
+        await queue.put(b"a", **carried)
+        await queue.put_many([b"b", b"c"], **carried)
+        await queue.put_path(tmp_path / "file", **carried)
+        for _ in range(4):
+            message = (await queue.get(timeout=0)).message
+            assert message.attributes == {"colour": "blue"}
+            assert message.expires_at is not None
         await queue.close()
 
     run(story())

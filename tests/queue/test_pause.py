@@ -3,13 +3,16 @@
 import json
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from support.kit import LONG, PATIENCE
 
 from dirqueue import Empty, Queue, QueueError, QueueNotFound, QueueSet, Unsupported, waiting
 from dirqueue.disk import fs
+from dirqueue.layouts import pausing
 from dirqueue.layouts.native import cursor
+from dirqueue.tools import delete
 
 
 @pytest.fixture(name="queue")
@@ -18,6 +21,20 @@ def _queue(make_queue, needs):
     queue = make_queue()
     queue.put_many([b"a", b"b", b"c"])
     return queue
+
+
+@pytest.fixture
+def native(queue):
+    """Return a native queue: what its cursor knows is looked at."""
+    if queue.layout.name != "native":
+        pytest.skip("another layout")
+    return queue
+
+
+def sign(queue):
+    """Return the file that pauses a queue."""
+    inside = queue.layout.name in ("native", "vsqs")
+    return Path(queue.path, "paused") if inside else Path(f"{queue.path}.paused")
 
 
 def test_layout_without_pause_says_why(make_queue):
@@ -63,7 +80,7 @@ def test_held_message_can_be_ended_while_paused(queue):
     assert {queue.get(timeout=0).message.id for _ in range(2)} == {second.message.id, third.message.id}
 
 
-def test_fresh_snapshot_is_given_up_by_the_next_glance(queue, make_queue, monkeypatch):
+def test_fresh_snapshot_is_given_up_by_the_next_glance(native, make_queue, monkeypatch):
     """However long a snapshot is good, a pause is seen when the second is over."""
     monkeypatch.setattr(cursor, "FRESH_SECONDS", 600.0)
     consumer = make_queue()
@@ -73,13 +90,13 @@ def test_fresh_snapshot_is_given_up_by_the_next_glance(queue, make_queue, monkey
     snapshot.expires = 1e-9  # the second is over
     consumer.get(timeout=0)
     assert consumer.layout._cursor.looks == listings, "a glance is not a listing"
-    queue.pause()
+    native.pause()
     snapshot.expires = 1e-9
     with pytest.raises(Empty):
         consumer.get(timeout=0)
 
 
-def test_released_messages_do_not_put_off_the_glance(queue, make_queue, monkeypatch):
+def test_released_messages_do_not_put_off_the_glance(native, make_queue, monkeypatch):
     """Who claims and releases again and again stops too."""
     monkeypatch.setattr(cursor, "FRESH_SECONDS", 600.0)
     consumer = make_queue()
@@ -90,26 +107,26 @@ def test_released_messages_do_not_put_off_the_glance(queue, make_queue, monkeypa
         snapshot._looked -= cursor.GLANCE_SECONDS  # the second is over
         held.release()
         assert snapshot.expires <= time.monotonic()
-    queue.pause()
+    native.pause()
     with pytest.raises(Empty):
         consumer.get(timeout=0)
 
 
-def test_paused_queue_is_not_listed_again_and_again(queue, monkeypatch):
+def test_paused_queue_is_not_listed_again_and_again(native, monkeypatch):
     """A look at a paused queue is one call, however deep it is."""
-    queue.pause()
+    native.pause()
     with pytest.raises(Empty):
-        queue.get(timeout=0)
+        native.get(timeout=0)
 
     def refuse(*_):
         raise AssertionError("listed")
 
     monkeypatch.setattr(fs, "scandir", refuse)
     with pytest.raises(Empty):
-        queue.get(timeout=0)
+        native.get(timeout=0)
 
 
-def test_end_of_a_pause_wakes_a_waiting_consumer(queue, monkeypatch):
+def test_end_of_a_pause_wakes_a_waiting_consumer(native, monkeypatch):
     """The notification alone, without a poll."""
     pytest.importorskip("inotify_simple")
     monkeypatch.setattr(waiting, "LONGEST_WATCHED", 10.0 * PATIENCE)
@@ -121,13 +138,13 @@ def test_end_of_a_pause_wakes_a_waiting_consumer(queue, monkeypatch):
         return real(inotify, seconds)
 
     monkeypatch.setattr(waiting, "_event", event)
-    queue.pause()
+    native.pause()
     got = []
-    with Queue(queue.path, sync=False) as consumer:
+    with Queue(native.path, sync=False) as consumer:
         thread = threading.Thread(target=lambda: got.append(consumer.get(timeout=PATIENCE).message.body))
         thread.start()
         assert armed.wait(PATIENCE)
-        queue.resume()
+        native.resume()
         thread.join(2 * PATIENCE)
     assert got == [b"a"]
 
@@ -143,23 +160,67 @@ def test_set_gives_what_is_in_its_other_queues(queue, make_queue):
         queues.get(timeout=0)
 
 
-def test_pause_outlives_its_maker_and_a_person_can_make_one(queue, tmp_path):
+def test_pause_outlives_its_maker_and_a_person_can_make_one(queue):
     """The name counts; what is in it tells a person since when, and by whom."""
     queue.pause()
     queue.close()
-    record = json.loads((tmp_path / "queue" / "paused").read_text())
+    record = json.loads(sign(queue).read_text())
     assert record["since"] > 10**15
     assert record["by"]
     queue.purge()
     assert Queue(queue.path).paused
     queue.resume()
-    (tmp_path / "queue" / "paused").touch()
+    sign(queue).touch()
     assert Queue(queue.path).paused
+    assert Queue(queue.path).stats().foreign == 0
 
 
-def test_pause_of_what_is_no_queue_is_refused(tmp_path, needs):
+def test_running_consumer_notices_within_a_second(queue, make_queue, monkeypatch):
+    """One that gets message after message, without a wait."""
+    monkeypatch.setattr(pausing, "GLANCE_SECONDS", 0.02)
+    monkeypatch.setattr(cursor, "GLANCE_SECONDS", 0.02)
+    consumer = make_queue()
+    consumer.get(timeout=0)
+    queue.pause()
+    time.sleep(0.03)
+    with pytest.raises(Empty, match="it is paused"):
+        consumer.get(timeout=0)
+
+
+def test_waiting_consumer_goes_on_when_the_pause_ends(queue, make_queue):
+    """Whatever it waits with."""
+    queue.pause()
+    got = []
+    consumer = make_queue()
+    thread = threading.Thread(target=lambda: got.append(consumer.get(timeout=PATIENCE).message.body))
+    thread.start()
+    time.sleep(0.2)
+    assert not got
+    queue.resume()
+    thread.join(2 * PATIENCE)
+    assert got == [b"a"]
+
+
+def test_deleted_queue_takes_its_pause_along(queue):
+    """Another one of the same name gives what it has."""
+    queue.pause()
+    delete.delete(queue.layout)
+    assert not sign(queue).exists()
+
+
+def test_queue_that_goes_on_is_asked_once_a_second(queue, make_queue, monkeypatch):
+    """Not for every message."""
+    looks = []
+    real = fs.is_file
+    monkeypatch.setattr(fs, "is_file", lambda name, dir_fd: looks.append(name) or real(name, dir_fd))
+    consumer = make_queue()
+    for _ in range(3):
+        consumer.get(timeout=0).ack()
+    assert len([name for name in looks if name.endswith("paused")]) <= 1
+
+
+def test_pause_of_what_is_no_queue_is_refused(tmp_path, native):
     """Neither a directory that is missing nor one of something else gets a file."""
-    needs("pause")
     with pytest.raises(QueueNotFound):
         Queue(tmp_path / "none").pause()
     (tmp_path / "root" / "inner").mkdir(parents=True)

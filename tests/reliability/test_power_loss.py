@@ -44,6 +44,15 @@ def test_other_layouts_are_as_durable(layout, tmp_path, require):
 
 
 @pytest.mark.parametrize("kind", COUNTS)
+def test_power_loss_leaves_no_message_without_its_attributes(kind, tmp_path, require):
+    """They are on the disk before their message is, put by itself or in a batch."""
+    require(kind)
+    taken, wrong = powerloss.photograph(kind, tmp_path, 60, attributes={"colour": "blue"})
+    assert [each for each in wrong if kind != "btrfs" or " times: " not in each] == []
+    assert taken == 60
+
+
+@pytest.mark.parametrize("kind", COUNTS)
 def test_sync_false_loses_only_the_newest_puts_and_acks(kind, tmp_path, require):
     """sync=False causes the documented loss, and only that."""
     require(kind)

@@ -21,12 +21,12 @@ def opened(root, **more):
     return Space(root, **SETTINGS | more)
 
 
-def prepared(root, **more):
+def prepared(root, attributes=None, **more):
     """Make the messages of BEFORE and return the space with leases of the first two, and a look at the third."""
     shutil.rmtree(root, ignore_errors=True)
     space = opened(root, **more)
     for queue, body in BEFORE:
-        space.put(queue, body)
+        space.put(queue, body, attributes=attributes)
     space._ground.transacted("c")
     with space.transaction() as t:  # so that the registers are there
         t.put("c", b"warm")
@@ -238,6 +238,48 @@ def test_death_at_every_call_leaves_all_or_nothing(tmp_path, impatient, name, re
             break
         deaths += 1
     assert deaths >= 6
+
+
+ATTRIBUTES = {"colour": "blue"}
+
+
+def carried(root):
+    return [path for path in root.rglob("attributes/*/*") if path.is_file()]
+
+
+def with_attributes(space, leases, seen):
+    with space.transaction() as t:
+        t.ack(leases[0])
+        t.move(leases[1], "c", delay=0.001)
+        t.put("b", b"new", attributes=ATTRIBUTES)
+        t.put("b", b"newer", attributes=ATTRIBUTES, ttl=600)
+
+
+def moved_alone(space, leases, seen):
+    with space.transaction() as t:
+        t.move(seen, "c")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("story", "left"), [(with_attributes, 4), (moved_alone, 3)])
+def test_death_leaves_no_message_without_its_attributes(tmp_path, impatient, story, left):
+    """Put, moved and given back ones; and when all are gone, a purge leaves none behind."""
+    root, deaths = tmp_path / "space", 0
+    while not die(root, story, deaths, attributes=ATTRIBUTES, sync=True):
+        time.sleep(0.002)
+        with opened(root) as space:
+            for queue in "abc":
+                for lease in space.queue(queue).consume(timeout=0):
+                    assert lease.message.attributes == ATTRIBUTES, (deaths, queue, lease.message.body)
+                    lease.ack()
+            time.sleep(0.002)
+            purge.clean(space, space._ground.directory)
+            for queue in space.names():
+                space.queue(queue).layout.purge(None)
+        assert carried(root) == [], deaths
+        deaths += 1
+    assert deaths >= 3
+    assert len(carried(root)) == left
 
 
 @pytest.mark.slow

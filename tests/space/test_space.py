@@ -3,11 +3,13 @@
 import contextlib
 import errno
 import gc
+import io
 import os
 import pickle
 import threading
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from support.dying import Died, dying
@@ -959,3 +961,92 @@ def test_export_of_a_space_that_changes_is_reported(space, monkeypatch):
 def test_import_refuses_other_lines(space, line):
     with pytest.raises(SettingsError, match="line 1"):
         space.import_([line])
+
+
+# --- attributes --------------------------------------------------------------------------------------------
+
+CARRIED = {"colour": "blue"}
+
+
+def test_every_put_of_a_space_takes_attributes(space):
+    """By itself, under an id of one's own, with an ack, and in a transaction."""
+    space.put("a", b"one", attributes=CARRIED)
+    space.put("a", b"two", attributes=CARRIED, ttl=LONG, id="two")
+    lease = space.get("a", timeout=0)
+    lease.ack(then=[Put("a", b"three", attributes=CARRIED, ttl=LONG), Put("a", b"four")])
+    found = {message.body: message for message in space.queue("a").peek()}
+    assert {body: message.attributes for body, message in found.items()} == {
+        b"two": CARRIED,
+        b"three": CARRIED,
+        b"four": {},
+    }
+    assert found[b"three"].expires_at is not None
+    assert len(list(Path(space.path, "a/attributes").glob("*/*"))) == 2, "those of the first went with it"
+
+
+@pytest.mark.parametrize("how", ["lease", "message", "lease.move"])
+def test_message_that_is_moved_takes_its_attributes_along(space, how):
+    """And leaves none behind; to another queue, and back to its own."""
+    id = space.put("a", b"one", attributes=CARRIED)
+    for queue in ("b", "b"):
+        source = "a" if space.queue("a").peek("ready", 1) and len(space.queue("a")) else "b"
+        if how == "lease.move":
+            space.get(source, timeout=0).move(queue)
+        else:
+            with space.transaction() as t:
+                t.move(space.get(source, timeout=0) if how == "lease" else space.message(id), queue)
+        assert space.message(id, queue).attributes == CARRIED
+    assert not list(Path(space.path, "a/attributes").glob("*/*"))
+
+
+def test_put_that_is_skipped_or_refused_leaves_no_attributes(space):
+    """Neither the second of an id, nor that of a transaction that did not happen."""
+    space.put("a", b"one", attributes=CARRIED, id="x")
+    space.put("a", b"two", attributes=CARRIED, id="x", skip_existing=True)
+    with pytest.raises(Conflict):
+        space.put("a", b"three", attributes=CARRIED, id="x")
+    with pytest.raises(SettingsError, match="attribute"):
+        space.put("a", b"three", attributes={"a": 1}, id="y")
+    assert len(list(Path(space.path, "a/attributes").glob("*/*"))) == 1
+    space.message("x").cancel()
+    assert len(list(Path(space.path, "a/attributes").glob("*/*"))) == 0
+
+
+def test_copy_of_a_space_has_the_attributes(space, tmp_path):
+    """And the end of life."""
+    space.put("a", b"one", attributes=CARRIED, ttl=LONG)
+    space.put("a", b"two", attributes=CARRIED, id="x")
+    file = io.StringIO()
+    space.export(file)
+    copy = Space(tmp_path / "copy", sync=False)
+    copy.import_(file.getvalue().splitlines())
+    found = {message.body: (message.attributes, message.expires_at) for message in copy.queue("a").peek()}
+    assert found == {
+        b"one": (CARRIED, next(space.queue("a").peek()).expires_at),
+        b"two": (CARRIED, None),
+    }
+
+
+def test_a_new_queue_is_made_with_its_settings_by_many_at_once(tmp_path):
+    """Nobody meets the directory without them: it comes into the space whole."""
+    Space.create(tmp_path / "space", max_attempts=7, sync=False).close()
+    failed = []
+
+    def put(space, name):
+        try:
+            space.put(name, b"1")
+            assert space.queue(name).settings.max_attempts == 7
+        except Exception as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    for turn in range(30):
+        spaces = [Space(tmp_path / "space") for _ in range(6)]
+        threads = [threading.Thread(target=put, args=(space, f"q{turn}")) for space in spaces]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for space in spaces:
+            space.close()
+    assert failed == []
+    assert not [name for name in os.listdir(tmp_path / "space" / ".space") if name.startswith("create-")]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import dirqueue
-from dirqueue import Conflict, Queue, Space
+from dirqueue import Conflict, Empty, Queue, SettingsError, Space
 from dirqueue.layouts.native import names
 
 ANN, BOB = "ann", "Bob the 2nd/é"
@@ -361,3 +361,53 @@ def test_copies_of_a_space_keep_failures_and_own_ids(space, tmp_path):
         seen = copy.message("k")
         assert (seen.body, seen.failures, seen.error, seen.own_id) == (b"replaced", 2, "why", "k")
         assert sorted(message.failures for message in copy.messages("q")) == [1, 2]
+
+
+# --- changes that keep hold --------------------------------------------------------------------------------
+
+
+def test_a_change_can_keep_hold_of_what_was_claimed(space):
+    """Nobody else gets it before the time, and only its holder may change it until then."""
+    space.put("q", b"1")
+    lease = space.get("q", timeout=0, lease=60, holder="ann")
+    with space.transaction(holder="ann") as transaction:
+        transaction.change(lease, delay=600, failures=1, error="not yet", hold=True)
+    (message,) = space.messages("q")
+    assert (message.state, message.holder, message.attempts, message.failures) == ("leased", "ann", 1, 1)
+    assert message.version == lease.message.version + 1
+    with pytest.raises(Conflict) as refused, space.transaction(holder="bob") as transaction:
+        transaction.cancel(message)
+    assert [ref.id for ref in refused.value.held] == [message.id]
+    with space.transaction(holder="ann") as transaction:
+        transaction.cancel(message)
+    assert space.empty("q")
+
+
+def test_what_was_never_claimed_waits_in_the_name_of_its_holder(space):
+    with space.transaction(holder="ann") as transaction:
+        transaction.put("q", b"1")
+    (message,) = space.messages("q")
+    transaction = space.transaction(holder="bob")
+    transaction.change(message, delay=600, hold=True)
+    (written,) = transaction.commit().changes
+    (found,) = space.messages("q")
+    assert (found.state, found.holder, found.attempts) == ("delayed", "bob", 0)
+    assert found.entry.place == written.place
+    with pytest.raises(Empty):
+        space.get("q", timeout=0)
+
+
+def test_a_change_that_holds_until_now_releases(space):
+    space.put("q", b"1")
+    lease = space.get("q", timeout=0, holder="ann")
+    with space.transaction(holder="ann") as transaction:
+        transaction.change(lease, delay=0, hold=True)
+    (message,) = space.messages("q")
+    assert (message.state, message.holder) == ("ready", None)
+
+
+def test_to_hold_takes_a_holder(space):
+    space.put("q", b"1")
+    (message,) = space.messages("q")
+    with pytest.raises(SettingsError, match="holder"):
+        space.transaction().change(message, delay=1, hold=True)

@@ -11,6 +11,8 @@ import os
 import shutil
 import subprocess
 
+from support import postgres
+
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 #: Programs that only have to be installed.
@@ -57,6 +59,7 @@ PROBES = {
     "xfs": lambda: _formats("xfs"),
     "btrfs": lambda: _formats("btrfs"),
     "spark": lambda: importlib.util.find_spec("pyspark") is not None,
+    "postgres": lambda: importlib.util.find_spec("psycopg") is not None and postgres.is_installed(),
 }
 
 

@@ -9,6 +9,7 @@ from support import checker
 from support.commandline import dq
 
 from dirqueue import InvalidId, Queue, QueueError, SettingsError, Unsupported
+from dirqueue.failure import Reason
 from dirqueue.tools import archive
 
 BINARY = bytes(range(256))
@@ -21,7 +22,7 @@ def _queue(tmp_path):
     queue.put(b"done", attributes={"a": "1"})
     queue.get(timeout=0).ack()
     queue.put(BINARY)
-    queue.get(timeout=0).reject("bad")
+    queue.get(timeout=0).reject(Reason("bad", "line 1\nline 2"))
     queue.put(b"leased")
     queue.get(timeout=0)
     queue.put(b"retried")
@@ -39,7 +40,7 @@ def described(queue):
     """Return all that counts of every message, by id."""
     return {
         record["id"]: {name: record.get(name) for name in (
-            "state", "attempts", "enqueued_at", "error", "failed_at", "attributes", "expires_at", "body",
+            "state", "attempts", "enqueued_at", "error", "trace", "failed_at", "attributes", "expires_at", "body",
             "body_base64", "size",
         )} | {"until": record["until"] if record["state"] in ("delayed", "dead", "done") else None}
         for record in archive.export(queue) if "id" in record

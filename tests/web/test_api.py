@@ -2,14 +2,19 @@
 
 import json
 import os
+import threading
+import time
 
 import pytest
+from support.kit import PATIENCE
+from support.patience import until
 from support.webclient import EVIL, Client, dead_ids
 
 import dirqueue
 from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.failure import Reason
+from dirqueue.tools.monitor import Monitor
 from dirqueue.web import api
 from dirqueue.web.api import key_of
 
@@ -411,3 +416,62 @@ def test_a_queue_in_one_file_is_shown_and_changed_as_a_directory_is(client, spoo
     assert client.act({"queue": "jobs.tq", "verb": "delete", "ids": [second]}) == one
     assert [message.body for message in queue.peek()] == [b"one", b"three"]
     assert queue.message(third).state == "ready"
+
+
+def test_queue_is_paused_and_resumed(client, spool):
+    """Once each; what is no queue, or no verb, is refused."""
+    queue = dirqueue.Queue(spool / "orders")
+    for verb, now in (("pause", True), ("resume", False)):
+        assert client.act({"queue": "orders", "verb": verb})[1]["done"] == 1
+        assert client.act({"queue": "orders", "verb": verb})[1]["done"] == 0
+        assert queue.paused is now
+        assert client.get("/api/queue", queue="orders")[1]["queue"]["paused"] is now
+    assert client.act({"queue": "none", "verb": "pause"})[0] == 404
+    assert client.act({"queue": "orders", "verb": "stop"})[0] == 400
+
+
+def test_attributes_are_shown_and_found(client, spool):
+    """In the list and with the message; a search looks into them."""
+    id = dirqueue.Queue(spool / "orders").put(b"noted", attributes={"Trace": "4bf92f"}, ttl=3600)
+    _, found = client.get("/api/messages", queue="orders", state="ready", search="trace=4BF")
+    assert [(each["id"], each["attributes"]) for each in found["messages"]] == [(id, {"Trace": "4bf92f"})]
+    assert client.get("/api/message", queue="orders", id=id)[1]["expires_at"]
+
+
+def test_filesystem_that_hangs_does_not_hold_up_the_page(client, spool, monkeypatch):
+    """What was known is answered, with its age; other queues can be looked into and changed."""
+    assert client.get("/api/queues")[0] == 200
+    over = threading.Event()
+    real = Monitor.read
+
+    def hanging(self):
+        over.wait(PATIENCE)
+        return real(self)
+
+    monkeypatch.setattr(api, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(api, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(Monitor, "read", hanging)
+    try:
+        time.sleep(1.1)  # the first look is old by then
+        status, answer = client.get("/api/queues")
+        assert (status, answer["found"]) == (200, 2)
+        assert answer["age"] > 1
+        assert len(client.get("/api/messages", queue="orders", state="dead")[1]["messages"]) == 3
+        assert client.act({"queue": "orders", "verb": "redrive", "all": True})[1]["done"] == 3
+        assert client.get("/api/queue", queue="orders")[1]["queue"]["dead"] == 3, "as it was known"
+    finally:
+        over.set()
+    monkeypatch.setattr(api, "LOOK_SECONDS", PATIENCE)
+    until(lambda: client.get("/api/queue", queue="orders")[1]["queue"]["dead"] == 0)
+
+
+def test_first_look_that_hangs_is_an_error(spool, monkeypatch):
+    """There is nothing else to show."""
+    over = threading.Event()
+    monkeypatch.setattr(api, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(Monitor, "read", lambda _self: over.wait(PATIENCE) and [])
+    asked = api.Api(str(spool))
+    with pytest.raises(dirqueue.DirQueueError, match="does not answer"):
+        asked.queues({})
+    over.set()
+    asked.close()

@@ -339,6 +339,28 @@ def test_charts_have_a_scale_and_times(serve, spool, browser):
     assert browser.errors == []
 
 
+def test_queue_is_paused_and_resumed_and_attributes_are_shown(serve, spool, browser, tmp_path):
+    """By a button that asks first; a message shows what it carries, as text."""
+    queue = dirqueue.Queue(spool / "orders", sync=False)
+    id = queue.put(b"noted", attributes={"trace": "4bf<b>92", "sender": "web-3"}, ttl=3600)
+    show_dead(browser, serve())
+    browser.js("location.hash = '#/q/orders/ready'")
+    browser.until("document.querySelector('#messages')?.textContent.includes('sender=web-3')")
+    for verb, now in (("Pause", True), ("Resume", False)):
+        browser.until(f"document.querySelector('#pause')?.textContent === '{verb}'")
+        browser.js("document.querySelector('#pause').click()")
+        browser.until("document.querySelector('dialog').open")
+        browser.js("document.querySelector('dialog button[value=yes]').click()")
+        browser.until(f"document.body.textContent.includes('orders is {verb.lower()}d')")
+        assert queue.paused is now
+        browser.screenshot(tmp_path / f"{verb}.png")
+    browser.js(f"location.hash = '#/q/orders/ready/{id}'")
+    browser.until("document.querySelector('#attributes')?.textContent.includes('4bf<b>92')")
+    assert browser.js("document.querySelectorAll('#attributes b').length") == 0
+    browser.screenshot(tmp_path / "attributes.png")
+    assert browser.errors == []
+
+
 def test_workers_are_shown_with_what_they_hold(serve, spool, browser):
     """On their own page, and above the leased messages of a queue."""
     lease = dirqueue.Queue(spool / "orders").get(timeout=0, lease=3600)

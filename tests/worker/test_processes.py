@@ -65,12 +65,12 @@ def test_a_message_that_kills_its_worker_is_dead_after_max_attempts(queue, tmp_p
 
 
 def test_a_message_of_a_killed_worker_is_not_run_again_when_out_of_attempts(queue, tmp_path):
-    """Leases that ran out without a word count too: the next worker buries the message unseen."""
+    """Leases that ran out without a word count too: the next worker buries the message unseen, and says so."""
     id = queue.put(b"poison")
     name = f"{id}.1500000000000000.3.host-1-x-1"  # delivered three times, expired long ago
     os.rename(os.path.join(queue.path, id), os.path.join(queue.path, name))
     ran = []
-    assert Worker(queue, ran.append).run_until_empty() == (0, 0, 0, 0, 0)
+    assert Worker(queue, ran.append).run_until_empty() == (0, 0, 1, 0, 0)
     assert ran == []
     (dead,) = queue.peek("dead")
     assert "delivered 3 times and never acknowledged" in dead.error

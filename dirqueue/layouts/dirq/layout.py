@@ -38,7 +38,6 @@ LACKS = {
     "done": f"there is no place for done messages: {_NO_PLACE}",
     "fencing": "a lock of dirq has no owner; it is known by its time, which is looked at just before each change",
     "attributes": f"there is no place for them: {_NO_PLACE}",
-    "pause": f"there is no place to say so, and its programs would go on: {_NO_PLACE}",
     "apart": "there are neither dead nor done messages: there is no place for them",
     "change": "an element of dirq keeps its name for life, and the name is all there is to change",
     "link": "a second name of a file is a lock, or an unfinished element, to dirq",
@@ -94,7 +93,7 @@ class DirqLayout(Peer):
 
     def claim(self, seconds_: float) -> Claim | None:
         directory = self.directory
-        if directory.fd < 0 and not directory.find():
+        if (directory.fd < 0 and not directory.find()) or self.rests():
             return None
         now = directory.clock.now()
         shift = 0 if seconds_ == self._lease_seconds else micros(seconds_) - self._lease

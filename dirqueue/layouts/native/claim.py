@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections import deque
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -49,8 +50,10 @@ class Claimer:
         settler: Settler,
         side: Side,
         extras: ExtrasStore,
+        buried: deque[str],
     ) -> None:
         self._extras = extras
+        self._buried = buried
         self.directory = directory
         self._settings = settings
         self._cursor = cursor
@@ -71,7 +74,7 @@ class Claimer:
             seconds: How long to hold it.
             holder: Who holds it, as tokens have it (holders.py): then the message gets a card, if it has none.
         """
-        directory, cursor = self.directory, self._cursor
+        directory, cursor, extras = self.directory, self._cursor, self._extras
         if directory.fd < 0 and not directory.find():
             return None
         fd = directory.fd
@@ -114,7 +117,7 @@ class Claimer:
             if attempts > 1 and folder != LEASED_PREFIX:
                 self._side.carry_note(f"{folder}{id}.{ERROR}", f"leased/{id}.{ERROR}")
             held = Claim(id, place, now, until, attempts, data)
-            if (data is None and not self._read(held)) or (cursor.has_extras and self._expired(held)):
+            if (data is None and not self._read(held)) or (extras.there and self._expired(held)):
                 continue
             if time.time_ns() - here < half_ns or self._refreshed(held, seconds):
                 return held
@@ -168,7 +171,8 @@ class Claimer:
         held.extras = extras = self._extras.read(held.id)
         if extras is None or not 0 < extras.expires <= held.leased:
             return False
-        self._settler.expire(held)
+        if self._settler.expire(held) and self._settings.keep_expired:
+            self._buried.append(held.id)
         return True
 
     def _look(self, now: int) -> bool:
@@ -302,6 +306,7 @@ class Claimer:
                 errno.EBADMSG,
             ):
                 self._settler.bury(held, reason)
+                self._buried.append(held.id)
             else:
                 self._settler.retry(held, self._settings.pause(held.attempts), reason)
         except LeaseLost:
@@ -316,6 +321,7 @@ class Claimer:
         )
         try:
             self._side.to_dead(held, reason, now)
+            self._buried.append(held.id)
         except FileNotFoundError:
             self._cursor.missed()
         except PermissionError:

@@ -32,8 +32,9 @@ GONE = ".gone"
 #: The highest number of a transaction; a process that used it up begins another directory.
 MAX_NUMBER = 999_999_999
 
-_TXN = r"[1-9][0-9]{24}-[1-9][0-9]{0,8}"
-_CONDITIONAL = re.compile(rf"(.+)\.(if|un|mv)\.({_TXN})")
+#: The name of a transaction.
+TXN = r"[1-9][0-9]{24}-[1-9][0-9]{0,8}"
+_CONDITIONAL = re.compile(rf"(.+)\.(if|un|mv)\.({TXN})")
 _MESSAGES = frozenset((READY, DELAYED, LEASED))
 
 

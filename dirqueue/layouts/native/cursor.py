@@ -24,9 +24,9 @@ from dirqueue.disk.fork import renew_in_child
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.native import conditions, names, pausing
 from dirqueue.layouts.native.due import Due, Times
+from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.names import (
     ACKED,
-    ATTRIBUTES,
     BUCKET,
     CONTAINERS,
     DELAYED,
@@ -91,8 +91,9 @@ class View(NamedTuple):
 class Cursor:
     """The consuming half's memory of the directory. Only `row` and `snapshot` are read without the lock."""
 
-    def __init__(self, directory: Directory, settings: Settings) -> None:
+    def __init__(self, directory: Directory, settings: Settings, extras: ExtrasStore) -> None:
         self._directory = directory
+        self._extras = extras
         self._margin = micros(settings.margin)
         self._order, self._sorter = settings.order, Order(settings.order)
         self._stale_after = micros(settings.stale)
@@ -118,12 +119,8 @@ class Cursor:
         self._inserted = 0
         #: Directories of other users that we may not use, and until when they are left alone (monotonic).
         self._closed: dict[str, float] = {}
-        #: Whether the queue holds messages that consumers of lots have pinned, by the last listing.
-        self.has_pins = False
-        #: Whether messages carry anything beside their bodies, by the last listing.
-        self.has_extras = False
-        #: Whether the queue was paused by the last look.
-        self.paused = False
+        #: Whether the queue holds messages that consumers of lots have pinned, and was paused, by the last look.
+        self.has_pins = self.paused = False
         self._segments: list[Segment] = []
         #: The directory of which we jumped over some names: it is listed again before others have their turn.
         self._skipped: str | None = None
@@ -181,6 +178,7 @@ class Cursor:
         name, self.arrived = self.arrived.removesuffix(".new"), ""
         if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
             return False
+        self._extras.find()
         self.row = ("", [name], NO_LINKS)
         self.snapshot.expires = max(self.snapshot.expires, time.monotonic() + ARRIVED_SECONDS)
         return True
@@ -286,6 +284,8 @@ class Cursor:
             if run is None:
                 run, links = self._enter(prefix, now)
             if run:
+                # RACE: a listing may show a message, and not attributes/, which is older. No call for a message.
+                self._extras.find()
                 self.row = (prefix, run, links)
                 return True
         return False
@@ -420,7 +420,7 @@ class Cursor:
                 elif len(ready) > 2 * KEEP:
                     ready = self._sorter.sort(ready)[-KEEP:]
         if not prefix:
-            self.has_pins, self.has_extras, self.paused = SPARK in rooms, ATTRIBUTES in rooms, paused
+            self.has_pins, self.paused = SPARK in rooms, paused
         again = NEVER
         if conditional:
             shown, again = self._resolver.resolve(prefix, conditional, now, links)

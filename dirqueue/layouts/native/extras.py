@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Iterable
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
@@ -30,26 +31,43 @@ class ExtrasStore:
         self._directory = directory
         self._rooms = rooms
         self._sync = sync
-        self._there, self._looked = False, 0.0
+        #: Whether any message of the queue may carry something, as far as is known. Looked at for every message.
+        self.there = False
+        self._looked = 0.0
 
     def write(self, id: str, extras: Extras) -> None:
         """Keep this for a message that is about to be published. Raises plain OSError."""
-        place, data, fd = place_of(id), dumps(extras), self._directory.fd
-        folder = names.folder_of(place)[:-1]
-        self._there = True
+        self.write_all((id,), extras)
+
+    def write_all(self, ids: Iterable[str], extras: Extras, *, flush: bool = True) -> None:
+        """Keep the same for several messages. Without `flush` the caller flushes the whole filesystem after this.
+
+        What their producer has written of them lies there by now, unseen: while it does, no purge takes this; and a
+        producer that was stopped until a purge took both finds its own files missing.
+        """
+        data, folders = dumps(extras), set()
+        self.there = True
+        for id in ids:
+            folders.add(self._create(place_of(id), data, sync=self._sync and flush))
+        if self._sync:
+            for folder in sorted(folders):
+                self._rooms.make_durable(folder)
+                if flush:
+                    self._directory.sync(folder)
+
+    def _create(self, place: str, data: bytes, *, sync: bool) -> str:
+        """Write one file; return its bucket."""
+        folder, fd = names.folder_of(place)[:-1], self._directory.fd
         for _ in range(TRIES):
             try:
-                fs.create(place, data, fd, sync=self._sync)
-                break
+                fs.create(place, data, fd, sync=sync)
             except FileNotFoundError:
                 self._rooms.make(folder)
             except FileExistsError:
                 fs.discard(place, fd)  # NFS: made, reply lost, asked again: ids are never used twice
-        else:
-            raise OSError(errno.EBUSY, "the bucket is removed as fast as it is made", place)
-        if self._sync:
-            self._rooms.make_durable(folder)
-            self._directory.sync(folder)
+            else:
+                return folder
+        raise OSError(errno.EBUSY, "the bucket is removed as fast as it is made", place)
 
     def read(self, id: str) -> Extras | None:
         """Return what is kept for a message; None if nothing is, or it is not as we write them."""
@@ -61,7 +79,7 @@ class ExtrasStore:
             raise access_error(
                 self._directory.path, f"read the attributes of message {id} of", error
             ) from error
-        self._there = True
+        self.there = True
         return found
 
     def look(self, id: str) -> Extras | None:
@@ -71,16 +89,19 @@ class ExtrasStore:
     def any(self) -> bool:
         """Return whether any message of the queue may carry something."""
         now = time.monotonic()
-        if not self._there and now >= self._looked + TRUST_SECONDS:
-            self._there, self._looked = (
-                self._directory.find() and fs.exists(ATTRIBUTES, self._directory.fd),
-                now,
-            )
-        return self._there
+        if not self.there and now >= self._looked + TRUST_SECONDS:
+            self._looked = now
+            return self._directory.find() and self.find()
+        return self.there
+
+    def find(self) -> bool:
+        """Return the same for messages that are visible by now: what they carry was there before them. One call."""
+        self.there = self.there or fs.exists(ATTRIBUTES, self._directory.fd)
+        return self.there
 
     def discard(self, id: str) -> None:
         """Remove what is kept for a message that is gone, if there is anything."""
-        if self._there:
+        if self.there:
             fs.discard(place_of(id), self._directory.fd)
 
     def rename(self, old: str, new: str) -> None:
@@ -88,6 +109,16 @@ class ExtrasStore:
         found = self.look(old) if old != new else None
         if found is not None:
             self.write(new, found)
+
+    def restore(self, id: str, extras: Extras) -> None:
+        """RACE: whoever published this was stopped for so long that a purge may have removed it: write it again."""
+        try:
+            if not fs.exists(place_of(id), self._directory.fd):
+                self.write(id, extras)
+        except OSError as error:
+            raise access_error(
+                self._directory.path, f"keep the attributes of message {id} of", error
+            ) from error
 
     def revive(self, id: str) -> None:
         """Forget that a message was to expire: somebody wants it back. Raises plain OSError."""

@@ -19,6 +19,7 @@ import re
 from dirqueue.disk import fs, identity
 from dirqueue.disk.identity import PROCESS
 from dirqueue.errors import SettingsError
+from dirqueue.layouts.native import names
 from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.names import SPARK
 from dirqueue.message import Entry
@@ -97,6 +98,14 @@ def text_of(entry: Entry, space: str, dir_fd: int) -> str:
         return _QUOTED.sub(lambda match: bytes([int(match[1], 16)]), written.encode()).decode()
     except (OSError, UnicodeDecodeError):
         return entry.token
+
+
+def held(id: str, until: int, attempts: int, written: str, card: str) -> str:
+    """Return where a task is that a holder keeps until then; one that was never claimed only waits."""
+    token = new_token(written)
+    if attempts:
+        return names.leased(id, until, attempts, token, card)
+    return names.later(id, until, 0, card, token)
 
 
 def keep(holder: str, space: str, dir_fd: int) -> str:

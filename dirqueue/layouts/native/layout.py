@@ -23,7 +23,7 @@ from typing import BinaryIO, ClassVar
 
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import SettingsError, access_error
-from dirqueue.layouts.base import Claim, Committer, Purged
+from dirqueue.layouts.base import Claim, Committer, Producer, Purged, none_buried
 from dirqueue.layouts.native import holders, inspect, names, pausing
 from dirqueue.layouts.native.amend import Amender
 from dirqueue.layouts.native.claim import Claimer
@@ -49,6 +49,7 @@ class Native:
     def __init__(self, directory: Directory, settings: Settings) -> None:
         self.directory = directory
         self.space: Committer | None = None
+        self.buried = none_buried()
         self.settings = settings
 
     @property
@@ -60,17 +61,19 @@ class Native:
     def settings(self, settings: Settings) -> None:
         directory = self.directory
         self._settings = settings
-        self._cursor = Cursor(directory, settings)
         # In any other order a message put by us may be the next one to claim; in this one there is nothing to add.
         self._out_of_turn = settings.order != "fifo" or settings.priorities
         self._counter = Counter(directory)
         rooms = self._rooms = Rooms(directory, sync=settings.sync)
+        extras = self._extras = ExtrasStore(directory, rooms, sync=settings.sync)
+        self._cursor = Cursor(directory, settings, extras)
         side = Side(directory, settings, rooms)
         noticed = self._cursor.insert if self._out_of_turn else None
-        extras = self._extras = ExtrasStore(directory, rooms, sync=settings.sync)
         self._publisher = Publisher(directory, settings, rooms, noticed, extras)
         self._settler = Settler(directory, settings, self._cursor, rooms, side, extras)
-        self._claimer = Claimer(directory, settings, self._cursor, rooms, self._settler, side, extras)
+        self._claimer = Claimer(
+            directory, settings, self._cursor, rooms, self._settler, side, extras, self.buried
+        )
         self._amender = Amender(directory, settings, self._cursor, rooms, side, extras)
 
     def __str__(self) -> str:
@@ -78,31 +81,52 @@ class Native:
 
     # --- producers -----------------------------------------------------------------------------------------
 
-    def put(self, data: bytes, delay: float = 0, priority: int | None = None) -> str:
+    def put(
+        self, data: bytes, delay: float = 0, priority: int | None = None, extras: Extras | None = None
+    ) -> str:
         """Write one message and make it visible."""
-        return self._publisher.put(data, delay, priority)
-
-    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
-        """Write one message with what it carries."""
         return self._publisher.put(data, delay, priority, extras)
 
+    def carrying(self, extras: Extras) -> Producer:
+        """Return what publishes messages that carry this."""
+        return Carrying(self, extras)
+
     def put_many(
-        self, bodies: Iterable[bytes], *, delay: float = 0, priority: int | None = None
+        self,
+        bodies: Iterable[bytes],
+        *,
+        delay: float = 0,
+        priority: int | None = None,
+        extras: Extras | None = None,
     ) -> list[str]:
         """Make many messages visible at once."""
-        ids = self._publisher.put_many(bodies, delay, priority)
+        ids = self._publisher.put_many(bodies, delay, priority, extras)
         if self._out_of_turn:
             self._cursor.stale()
         return ids
 
     def put_path(
-        self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
+        self,
+        path: str,
+        *,
+        delay: float = 0,
+        priority: int | None = None,
+        link: bool = False,
+        extras: Extras | None = None,
     ) -> str:
         """Move or link a file in."""
-        id = self._publisher.put_path(path, delay, priority, link=link)
+        id = self._publisher.put_path(path, delay, priority, link=link, extras=extras)
         if self._out_of_turn:
             self._cursor.stale()
         return id
+
+    def keep_extras(self, id: str, extras: Extras) -> None:
+        """Keep what a message will carry, for a transaction that publishes it. Raises plain OSError."""
+        self._extras.write(id, extras)
+
+    def drop_extras(self, id: str) -> None:
+        """Remove what a message carried that a transaction has taken away, or has not published."""
+        self._extras.discard(id)
 
     def link_at(self, data: bytes, path: str, dir_fd: int) -> bool:
         """Write a body as a link to a path that nobody reads yet; False if it has to be a file."""
@@ -309,3 +333,20 @@ class Native:
         """Let go of the directory."""
         self._rooms.close()
         self.directory.close()
+
+
+class Carrying:
+    """Publishes messages that carry the same."""
+
+    def __init__(self, layout: Native, extras: Extras) -> None:
+        self._layout = layout
+        self._extras = extras
+
+    def put(self, data: bytes, delay: float, priority: int | None) -> str:
+        return self._layout.put(data, delay, priority, self._extras)
+
+    def put_many(self, bodies: Iterable[bytes], *, delay: float, priority: int | None) -> list[str]:
+        return self._layout.put_many(bodies, delay=delay, priority=priority, extras=self._extras)
+
+    def put_path(self, path: str, *, delay: float, priority: int | None, link: bool = False) -> str:
+        return self._layout.put_path(path, delay=delay, priority=priority, link=link, extras=self._extras)

@@ -7,30 +7,48 @@ Crash: it is there or not; one that is empty pauses as well.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dirqueue.disk import fs, identity
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
 from dirqueue.layouts.native.names import PAUSED
 
 
-def is_paused(directory: Directory) -> bool:
+class Sign(NamedTuple):
+    """Where the file is; in other layouts it may be elsewhere."""
+
+    name: str
+    dir_fd: int
+    #: The directory that it is in, for its flush.
+    folder: str
+
+
+def inside(directory: Directory) -> Sign:
+    """Return the name in the queue."""
+    return Sign(PAUSED, directory.fd, ".")
+
+
+def is_paused(directory: Directory, sign: Sign | None = None) -> bool:
     """Return whether the queue is paused: one call."""
+    name, dir_fd, _ = sign or inside(directory)
     try:
-        return fs.is_file(PAUSED, directory.fd)
+        return fs.is_file(name, dir_fd)
     except OSError as error:
         raise access_error(directory.path, "look at", error) from error
 
 
-def pause(directory: Directory, *, sync: bool) -> bool:
+def pause(directory: Directory, sign: Sign | None = None, *, sync: bool) -> bool:
     """Pause the queue; return False if it was paused."""
     import json
 
     directory.need()
+    name, dir_fd, folder = sign or inside(directory)
     record = {"since": directory.clock.now(), "by": identity.new_token()}
     try:
-        fs.create(PAUSED, json.dumps(record).encode() + b"\n", directory.fd, sync=sync)
+        fs.create(name, json.dumps(record).encode() + b"\n", dir_fd, sync=sync)
         if sync:
-            directory.sync()
+            fs.sync_directory(folder, dir_fd)
     except FileExistsError:
         return False
     except OSError as error:
@@ -38,13 +56,14 @@ def pause(directory: Directory, *, sync: bool) -> bool:
     return True
 
 
-def resume(directory: Directory, *, sync: bool) -> bool:
+def resume(directory: Directory, sign: Sign | None = None, *, sync: bool) -> bool:
     """End the pause; return False if there was none."""
     directory.need()
+    name, dir_fd, folder = sign or inside(directory)
     try:
-        fs.unlink(PAUSED, dir_fd=directory.fd)
+        fs.unlink(name, dir_fd=dir_fd)
         if sync:
-            directory.sync()
+            fs.sync_directory(folder, dir_fd)
     except FileNotFoundError:
         return False
     except OSError as error:

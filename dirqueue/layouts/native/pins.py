@@ -3,6 +3,7 @@
     .spark/pins/CONSUMER/owner           the process that pins, and its timeout; touched as a sign of life
     .spark/pins/CONSUMER/7.new/ID.part/  lot 7 being filled
     .spark/pins/CONSUMER/7/ID.part/      lot 7, sealed: it never changes until it ends
+    .spark/pins/CONSUMER/7.mv.T/         held by a transaction that is to acknowledge it (held_lots.py)
     .spark/pins/CONSUMER/7.ack/          acknowledged, being removed
 
 Layer: layouts.  Touches: the names above, and claimable messages by their exact names.
@@ -27,7 +28,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
-from dirqueue.layouts.native import names, sidefile
+from dirqueue.layouts.native import held_lots, names, sidefile
 from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.names import BATCH, DELAYED, DONE, LEASED, MALFORMED, PART, READY, SPARK, Name
 from dirqueue.layouts.native.publish import SLICE_SIZE
@@ -371,8 +372,7 @@ def count_in(directory: Directory, part: str) -> int:
 
 
 def _is_message(text: str) -> bool:
-    name = names.parse(text)
-    return name is not None and name.kind in (READY, DELAYED)
+    return (name := names.parse(text)) is not None and name.kind in (READY, DELAYED)
 
 
 def _contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
@@ -445,9 +445,9 @@ def folders(directory: Directory) -> Iterator[tuple[str, int, str]]:
         try:
             known = owner(directory, consumer)
             until = known.until if known else 0
-            lots = [e.name for e in fs.listing(base, directory.fd) if _LOT.fullmatch(e.name)]
-            for lot in lots:
-                if lot.endswith(".ack"):
+            for lot in [entry.name for entry in fs.listing(base, directory.fd)]:
+                match = _LOT.fullmatch(lot)
+                if match[2] == ".ack" if match else not held_lots.is_pinned(directory, lot):
                     continue
                 for part in list(fs.listing(f"{base}/{lot}", directory.fd)):
                     if part.is_dir(follow_symlinks=False):
@@ -491,7 +491,7 @@ def _give_up(pins: Pins, *, keep: bool) -> int:
     # First the owner's note: whoever is late learns it at the next beat, before it pins more.
     for note in NOTES:
         fs.discard(f"{pins.base}/{note}", pins.directory.fd)
-    for name in pins.names():
+    for name in [held_lots.settle(pins.directory, pins.base, name) for name in pins.names()]:
         if name.endswith(".ack"):
             pins.finish(name, keep=keep)
         elif _LOT.fullmatch(name):

@@ -9,13 +9,9 @@ of a published message.
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -28,6 +24,7 @@ from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.links import Linker
 from dirqueue.layouts.native.names import BATCH, LATER, LEASED_ROOM, PART, SLICE, STAGING
 from dirqueue.layouts.native.rooms import Rooms
+from dirqueue.layouts.native.staging import SOON, Beat, Start, settle
 from dirqueue.message import Extras
 from dirqueue.settings import Settings
 
@@ -42,39 +39,12 @@ LOOK_EVERY = 256
 FLUSH_ALL = 8
 #: How often a put starts anew when a directory goes away under it or a name is taken.
 TRIES = 20
-#: NFS, HDFS: how long to wait for a closed file to show its full length.
-SETTLE_SECONDS = 10.0
 #: Of a batch so much is read from the caller before anything is written: most batches never wait for the caller.
 AHEAD_BYTES = 1 << 20
-#: Part of `stale` after which a missing ID.new may have been removed as a leftover, and in which a staging is renewed.
-SOON = 0.25
 
 
 class Vanished(Exception):
     """The staging directory is gone: we were stopped for so long that a purge removed it as a leftover."""
-
-
-class Start(NamedTuple):
-    """When a put began: by the monotonic clock, which nobody sets, and by the server's, which counts every sleep."""
-
-    monotonic: float
-    #: Microseconds of our own clock, and what the server's is ahead of it; None if that was not measured yet.
-    here: int
-    offset: int | None
-
-    @classmethod
-    def now(cls, directory: Directory) -> Start:
-        """Return this moment, without a call to the server."""
-        clock = directory.clock
-        return cls(time.monotonic(), time.time_ns() // 1000, clock.offset if clock.till else None)
-
-    def is_recent(self, directory: Directory, settings: Settings) -> bool:
-        """Return whether too little time has passed for anybody to have removed what was written since."""
-        limit = settings.stale * SOON
-        passed = directory.clock.now() - directory.clock.offset - self.here
-        if self.offset is not None:
-            passed += directory.clock.offset - self.offset
-        return time.monotonic() - self.monotonic < limit and 0 <= passed < micros(limit)
 
 
 class Slice:
@@ -131,10 +101,8 @@ class Publisher:
                 elif self._deep or self._look_in < 0:
                     prefix = self._slice(id, priority)
                 place = later or prefix + id
-                if extras is not None:
-                    self._extras.write(id, extras)
-                if (linker is None or not linker.shows(data, id, place)) and not self._put_file(
-                    f"{prefix}{id}.new", place, data
+                if (extras is not None or linker is None or not linker.shows(data, id, place)) and not (
+                    self._put_file(f"{prefix}{id}.new", place, data, extras)
                 ):
                     continue
             except FileNotFoundError:
@@ -167,7 +135,7 @@ class Publisher:
             return slice.prefix + id
         return (self._slice(id, priority) if self._deep or self._look_in < 0 else "") + id
 
-    def _put_file(self, new: str, visible: str, data: bytes) -> bool:
+    def _put_file(self, new: str, visible: str, data: bytes, extras: Extras | None) -> bool:
         """Write a file, or a link where replies can be lost, and show it; False if it needs another id."""
         directory, linker = self._directory, self._linker
         start = Start.now(directory) if directory.mount.replies_can_be_lost else None
@@ -176,6 +144,8 @@ class Publisher:
             fs.fill(
                 fs.open(new, CREATE, FILE_MODE, dir_fd=directory.fd), new, data, directory.fd, self._durable
             )
+        if extras is not None:
+            self._carry(new, extras)
         try:
             if directory.mount.closes_late and not link:
                 settle(directory, [(new, len(data))])
@@ -189,12 +159,25 @@ class Publisher:
             # have been removed as a leftover, and to put it twice is better than to lose it.
             return start is not None and start.is_recent(directory, self._settings)
         except FileExistsError:
-            fs.discard(new, directory.fd)
+            self._take_back(new)
             return False
         except OSError:
-            fs.discard(new, directory.fd)
+            self._take_back(new)
             raise
         return True
+
+    def _carry(self, new: str, extras: Extras) -> None:
+        """Write what an unfinished message carries."""
+        try:
+            self._extras.write(_id_in(new), extras)
+        except OSError:
+            self._take_back(new)
+            raise
+
+    def _take_back(self, new: str) -> None:
+        """Remove an unfinished message, and what it was to carry."""
+        self._extras.discard(_id_in(new))
+        fs.discard(new, self._directory.fd)
 
     def _sync(self, visible: str) -> None:
         """Make the new name durable; if that fails the put failed, and the message goes unless it was taken."""
@@ -269,23 +252,25 @@ class Publisher:
 
     # --- batches -------------------------------------------------------------------------------------------
 
-    def put_many(self, bodies: Iterable[bytes], delay: float, priority: int | None) -> list[str]:
+    def put_many(
+        self, bodies: Iterable[bytes], delay: float, priority: int | None, extras: Extras | None = None
+    ) -> list[str]:
         """Write all messages into a directory that nobody reads, then show it with one rename."""
         bodies = iter(bodies)
         first, more = _read_ahead(bodies)
         if len(first) < 2:
-            return [self.put(body, delay, priority) for body in first]
+            return [self.put(body, delay, priority, extras) for body in first]
         self._rooms.make_queue()
         if more:
             every = itertools.chain(first, bodies)
             first = []  # not kept beside what is written
             try:
-                return self._batch(every, delay, priority, flush_all=True, waits=True)
+                return self._batch(every, delay, priority, extras, flush_all=True, waits=True)
             except Vanished:
                 raise self._vanished() from None
         for _ in range(TRIES):
             try:
-                return self._batch(iter(first), delay, priority, flush_all=len(first) > FLUSH_ALL)
+                return self._batch(iter(first), delay, priority, extras, flush_all=len(first) > FLUSH_ALL)
             except Vanished:
                 continue
         raise self._gone()
@@ -295,11 +280,13 @@ class Publisher:
         bodies: Iterator[bytes],
         delay: float,
         priority: int | None,
+        extras: Extras | None,
         *,
         flush_all: bool,
         waits: bool = False,
     ) -> list[str]:
         """Stage, show and flush one batch; Vanished if what was staged was removed."""
+        ids: list[str] = []
         directory, settings = self._directory, self._settings
         batch = new_id() if priority is None else f"{priority}{new_id()}"
         staging = f"{batch}.{STAGING}"
@@ -310,12 +297,15 @@ class Publisher:
             with Beat(directory, staging, settings.stale * SOON) if waits else contextlib.nullcontext():
                 until = directory.clock.now() + micros(delay) if delay else 0
                 suffix = f".{until}.0" if until else ""
-                ids = self._stage(staging, bodies, suffix, priority, flush_all=flush_all)
+                self._stage(staging, bodies, suffix, priority, extras, ids, flush_all=flush_all)
             # A batch waits in the bucket of its messages.
             place = f"{names.folder_of(names.later(batch, until, 0)) if until else ''}{batch}.{BATCH}"
             self._show(staging, place, start)
         except BaseException:
             fs.remove_tree(staging, directory.fd)
+            if extras is not None:
+                for id in ids:
+                    self._extras.discard(id)
             raise
         if settings.sync:
             try:
@@ -373,12 +363,19 @@ class Publisher:
         raise self._gone()
 
     def _stage(
-        self, staging: str, bodies: Iterator[bytes], suffix: str, priority: int | None, *, flush_all: bool
-    ) -> list[str]:
-        """Fill a staging directory; the first SLICE_SIZE lie in it, the others in parts of that size."""
+        self,
+        staging: str,
+        bodies: Iterator[bytes],
+        suffix: str,
+        priority: int | None,
+        extras: Extras | None,
+        ids: list[str],
+        *,
+        flush_all: bool,
+    ) -> None:
+        """Fill a staging directory; the first SLICE_SIZE lie in it, the others in parts. `ids` gets their ids."""
         directory = self._directory
         sync = self._settings.sync and not flush_all
-        ids: list[str] = []
         places = [staging]
         for body in bodies:  # what the caller's iterator raises is the caller's
             try:
@@ -393,6 +390,8 @@ class Publisher:
                 raise self._unwritten(error) from error
             ids.append(id)
         try:
+            if extras is not None:
+                self._extras.write_all(ids, extras, flush=not flush_all)
             if flush_all:
                 fs.syncfs(directory.fd)
             elif self._settings.sync:
@@ -400,7 +399,6 @@ class Publisher:
                     directory.sync(place)
         except OSError as error:
             raise self._unwritten(error) from error
-        return ids
 
     def _unwritten(self, error: OSError) -> Exception:
         """Return what to raise when a batch could not be written."""
@@ -412,15 +410,26 @@ class Publisher:
 
     # --- a file moved in -----------------------------------------------------------------------------------
 
-    def put_path(self, path: str, delay: float, priority: int | None, *, link: bool = False) -> str:
+    def put_path(
+        self,
+        path: str,
+        delay: float,
+        priority: int | None,
+        *,
+        link: bool = False,
+        extras: Extras | None = None,
+    ) -> str:
         """Give a file a name in the queue, without a copy: moved in, or with `link` as a second name."""
         directory = self._directory
         source = os.path.abspath(path)
         self._check_file(source, link=link)
         self._rooms.make_queue()
+        start = Start.now(directory)
         for _ in range(TRIES):
             id = new_id() if priority is None else f"{priority}{new_id()}"
             try:
+                if extras is not None:
+                    self._extras.write(id, extras)
                 # Straight to its visible name: as ID.new it would be purged, and it is somebody's only copy.
                 visible = self._later(id, delay) if delay else id
                 if link:
@@ -434,7 +443,11 @@ class Publisher:
             except FileExistsError:
                 continue
             except OSError as error:
+                if extras is not None:
+                    self._extras.discard(id)
                 raise access_error(path, f"put into {directory.path!r} the file", error) from error
+            if extras is not None and not start.is_recent(directory, self._settings):
+                self._extras.restore(id, extras)
             if self._settings.sync:
                 try:
                     directory.sync(names.folder_of(visible)[:-1] or ".")
@@ -451,39 +464,8 @@ class Publisher:
             raise access_error(source, "put the file", error) from error
 
 
-class Beat:
-    """Keeps a staging directory alive from a thread, while its writer waits for the caller's next body."""
-
-    def __init__(self, directory: Directory, staging: str, every: float) -> None:
-        self._directory = directory
-        self._staging = staging
-        self._every = max(every, 0.01)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="dirqueue-staging", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(self._every):
-            try:
-                fs.utime(self._staging, dir_fd=self._directory.fd)
-            except OSError:
-                pass  # the next write of its writer meets the same, and reports it
-
-
-def settle(directory: Directory, written: Iterable[tuple[str, int]]) -> None:
-    """Wait until closed files have their full length for everybody (HDFS closes in its own time)."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    for name, size in written:
-        while fs.served_size(name, directory.fd) != size:
-            if time.monotonic() > deadline:
-                raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
-            time.sleep(0.01)
+def _id_in(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0]
 
 
 def _read_ahead(bodies: Iterator[bytes]) -> tuple[list[bytes], bool]:

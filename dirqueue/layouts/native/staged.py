@@ -32,7 +32,8 @@ from dirqueue.errors import QueueError, SettingsError, access_error
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.links import Linker
 from dirqueue.layouts.native.names import BATCH, MALFORMED, NEW, PART, SPARK, STAGING
-from dirqueue.layouts.native.publish import SLICE_SIZE, settle
+from dirqueue.layouts.native.publish import SLICE_SIZE
+from dirqueue.layouts.native.staging import settle
 from dirqueue.settings import Settings
 
 RECORDS = f"{SPARK}/txn"

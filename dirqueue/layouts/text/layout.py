@@ -20,7 +20,8 @@ from dirqueue.disk.beside import Beside
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory, not_found
 from dirqueue.errors import DirQueueError, LayoutError, MessageNotFound, QueueError, QueueNotFound
-from dirqueue.layouts.base import Claim, Committer, Purged, bad_handle, lost, refuse
+from dirqueue.layouts.base import Claim, Committer, Producer, Purged, bad_handle, lost, none_buried, refuse
+from dirqueue.layouts.pausing import RESUMED_SECONDS, Pausable
 from dirqueue.layouts.text import mirror, names
 from dirqueue.layouts.text.changes import Changes
 from dirqueue.layouts.text.cursor import Cursor, Found
@@ -35,7 +36,7 @@ T = TypeVar("T")
 _ORDER = "a text queue is read from its first line to its last"
 
 
-class Text(Looker):
+class Text(Looker, Pausable):
     """Messages are lines of one file."""
 
     name: ClassVar[str] = "text"
@@ -45,7 +46,6 @@ class Text(Looker):
         "random": _ORDER,
         "removal": "an acknowledged message stays in the file as a line that begins with =, until `clear` removes it",
         "apart": "all messages are in one file, whatever their state: peek('dead') and redrive() find them there",
-        "pause": "every line is as its first sign says, and there is none for the whole file",
         "attributes": "a line is the body, and there is no place beside it",
         "link": "the body is copied into the file, so there is nothing to link",
     }
@@ -61,6 +61,7 @@ class Text(Looker):
         self._side = directory.side
         self.settings = settings
         self.space: Committer | None = None
+        self.buried = none_buried()
         self.ledger = Ledger(directory)
         self._margin = micros(settings.margin)
         self.cursor = Cursor(self.ledger, self._margin)
@@ -169,7 +170,7 @@ class Text(Looker):
 
     def claim(self, seconds_: float) -> Claim | None:
         self._wakes_at = 0
-        if self.directory.fd < 0 and not self.directory.find():
+        if (self.directory.fd < 0 and not self.directory.find()) or self.rests():
             return None
         try:
             return self.ledger.run(lambda: self._claim(micros(seconds_)), patient=False)
@@ -192,6 +193,7 @@ class Text(Looker):
                 continue
             if most and attempts >= most:
                 self.changes.flip(offset, found.digest, "-", "!", attempts, _worn_out(note, attempts), now)
+                self.buried.append(f"{offset:012d}-{found.digest}")
                 continue
             token = identity.new_token()
             until = now + duration
@@ -214,8 +216,8 @@ class Text(Looker):
         return True
 
     def wakes_in(self) -> float | None:
-        if not self._wakes_at:
-            return None
+        if not self._wakes_at or self._rests:
+            return RESUMED_SECONDS if self._rests else None
         return max(0.0, (self._wakes_at - self.directory.clock.now()) / 1_000_000)
 
     def watched(self) -> list[str]:
@@ -322,20 +324,11 @@ class Text(Looker):
 
         self.in_turn(change, "cancel a message of", sync=self.settings.sync)
 
-    def put_with(self, data: bytes, delay: float, priority: int | None, extras: Extras) -> str:
+    def carrying(self, extras: Extras) -> Producer:
         refuse(self, "attributes", "carry attributes, nor let a message expire")
 
     def extras(self, entry: Entry) -> Extras | None:
         return None
-
-    def pause(self) -> bool:
-        refuse(self, "pause", "be paused")
-
-    def resume(self) -> bool:
-        refuse(self, "pause", "be paused")
-
-    def paused(self) -> bool:
-        return False
 
     def change(self, entry: Entry, *, priority: int | None, delay: float | None) -> Entry:
         if priority is not None:

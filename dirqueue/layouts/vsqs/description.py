@@ -6,6 +6,7 @@ Layer: layouts.  Pure values, no I/O.
 from __future__ import annotations
 
 from dirqueue.layouts.description import Description, IsDirectory
+from dirqueue.layouts.native.names import PAUSED
 from dirqueue.layouts.vsqs import names
 from dirqueue.settings import FILE
 
@@ -16,7 +17,7 @@ DESCRIPTIONS = (
         "Vsqs",
         keeps_settings=True,
         needs=("create", "rename", "ack", "list"),
-        litter=(FILE,),
+        litter=(FILE, PAUSED),
     ),
 )
 

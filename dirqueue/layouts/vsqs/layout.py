@@ -24,6 +24,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import QueueError
 from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
+from dirqueue.layouts.native.names import PAUSED
 from dirqueue.layouts.peer import LOOKS, Peer, moved_on
 from dirqueue.layouts.vsqs.cursor import Cursor
 from dirqueue.layouts.vsqs.names import check_id, leased, micros_of, parse
@@ -43,6 +44,7 @@ class Vsqs(Peer):
     """Messages are files named by the time they were put."""
 
     name: ClassVar[str] = "vsqs"
+    pauses_inside: ClassVar[bool] = True
     _cursor: Cursor
     lacks: ClassVar[dict[str, str]] = {
         "delay": "a message of VSQS is ready as soon as it is there",
@@ -55,7 +57,6 @@ class Vsqs(Peer):
         "fencing": "a lease is known by the time it ends, and programs of VSQS delete by id, whoever holds it",
         "link": "vsqs 0.3 takes a message for its own and nobody else's file",
         "attributes": f"there is no place for them: {_NO_PLACE}",
-        "pause": f"there is no place to say so, and its programs would go on: {_NO_PLACE}",
         "change": "a message of VSQS keeps its id for life, and the id is all there is to change",
     }
 
@@ -188,7 +189,7 @@ class Vsqs(Peer):
 
     def claim(self, seconds_: float) -> Claim | None:
         directory = self.directory
-        if directory.fd < 0 and not directory.find():
+        if (directory.fd < 0 and not directory.find()) or self.rests():
             return None
         now = directory.clock.now()
         lock, cursor = self._lock, self._cursor
@@ -316,7 +317,7 @@ class Vsqs(Peer):
             name = parse(found.name)
             if name is None or not found.is_file(follow_symlinks=False):
                 entry = Entry("", "foreign", found.name, 0)
-                if found.name == FILE:
+                if found.name in (FILE, PAUSED):
                     continue
             else:
                 state = "ready" if name.until == 0 else "new" if name.until < 0 else "leased"

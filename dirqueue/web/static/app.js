@@ -2,6 +2,8 @@
 // What happens: orders, and the loop that asks and draws.
 
 const EVERY = 2000;
+// Seconds without a look at the queues after which the page says so.
+const OLD = 30;
 
 // --- orders ----------------------------------------------------------------------------------------------------
 
@@ -9,6 +11,8 @@ const questions = {
   redrive: (what, name) => `Make ${what} in ${name} ready again, with attempts reset?`,
   delete: (what, name) => `Delete ${what} in ${name}? This cannot be undone.`,
   reject: (what, name) => `Move ${what} in ${name} to dead?`,
+  pause: (_, name) => `Pause ${name}? It takes puts and gives nothing to any consumer until it is resumed.`,
+  resume: (_, name) => `Resume ${name}? Its consumers go on.`,
 };
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 
@@ -44,6 +48,18 @@ async function actOnAll(verb, queue, selection, what) {
   refresh();
 }
 
+// Pause a queue, or end that.
+async function switchQueue(verb, queue) {
+  if (!await sure(questions[verb]("", queue.name), capital(verb))) return;
+  try {
+    const { done } = await order({ queue: queue.key, verb });
+    toast(done ? `${queue.name} is ${verb}d` : `${queue.name} was ${verb}d already`);
+  } catch (error) {
+    toast(error.message);
+  }
+  refresh();
+}
+
 // --- the loop --------------------------------------------------------------------------------------------------
 
 // Ask for what the view needs, and return its title and its nodes.
@@ -54,9 +70,9 @@ async function look(where) {
   }
   if (!where.key) {
     const answer = await ask("api/queues", where.words);
-    return { root: answer.root, title: "", nodes: overview(answer, where.words) };
+    return { root: answer.root, title: "", nodes: overview(answer, where.words), age: answer.age };
   }
-  const { root, queue, states: listed } = await ask("api/queue", { queue: where.key });
+  const { root, queue, states: listed, age } = await ask("api/queue", { queue: where.key });
   states = listed;
   if (!states.includes(where.state)) where.state = states[0]; // typed by hand
   const title = queue.name;
@@ -71,7 +87,7 @@ async function look(where) {
     where.state === "dead" ? ask("api/errors", { queue: where.key }).then((found) => { extra.errors = found; }) : null,
     where.state === "leased" ? ask("api/workers", { queue: where.key }).then((found) => { extra.workers = found.workers; }) : null,
   ]);
-  return { root, title, nodes: queuePage(queue, answer, extra, where) };
+  return { root, title, nodes: queuePage(queue, answer, extra, where), age };
 }
 
 let turn = 0;
@@ -82,12 +98,13 @@ async function refresh() {
   const where = place();
   let again = !where.id; // a message that is being read is not redrawn under the reader's eyes
   try {
-    const { root, title, nodes } = await look(where);
+    const { root, title, nodes, age } = await look(where);
     if (mine !== turn) return;
     $("root").textContent = visible(root);
     document.title = title ? `${visible(title)} · dirqueue` : "dirqueue";
     draw(nodes, where.view);
-    state("on", "live");
+    if (age > OLD) state("off", `counts of ${duration(age)} ago: a filesystem does not answer`);
+    else state("on", "live");
   } catch (error) {
     if (mine !== turn) return;
     again = true;

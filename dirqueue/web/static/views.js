@@ -146,11 +146,15 @@ function showChosen() {
   for (const button of document.querySelectorAll("[data-verb]")) button.disabled = !chosen.size;
 }
 
+// What a message carries beside its body: pairs of names and values.
+const carried = (message) => Object.entries(message.attributes || {});
+
 function table(messages, queue, where, whole) {
   const able = verbs(where.state).length > 0;
   const by = { sort: where.words.sort || "put", order: where.words.order || "asc" };
   const columns = ["id", "put", "attempts", ...(messages.some((each) => each.priority !== null) ? ["priority"] : []),
-    ...(where.state === "ready" ? [] : ["until"]), ...(where.state === "leased" ? ["held by", "for"] : []), "size", "error"];
+    ...(where.state === "ready" ? [] : ["until"]), ...(where.state === "leased" ? ["held by", "for"] : []), "size",
+    ...(messages.some((each) => carried(each).length) ? ["attributes"] : []), "error"];
   const labels = { until: where.state === "dead" || where.state === "done" ? "ended" : where.state === "leased" ? "lease ends" : "due" };
   const sorts = { put: "put", attempts: "attempts", until: "until", priority: "priority" };
   const box = (message) => el("input", {
@@ -170,6 +174,7 @@ function table(messages, queue, where, whole) {
     "held by": (m) => el("td", { class: "mono" }, m.token || "–"),
     for: (m) => el("td", { class: "num", title: m.leased_at || "" }, age(m.leased_at)),
     size: (m) => el("td", { class: "num" }, number(m.size)),
+    attributes: (m) => el("td", { class: "text" }, carried(m).map(([name, value]) => `${name}=${value}`).join(" ").slice(0, 300)),
     error: (m) => el("td", { class: "text" }, (m.error || "").slice(0, 300)),
   };
   const lines = messages.map((message) => el("tr", { "data-key": message.id },
@@ -210,8 +215,14 @@ function wholeButtons(queue, where, answer) {
 
 function listTools(where) {
   const newest = where.words.order === "desc" && (where.words.sort || "put") === "put";
-  return el("div", { class: "tools" }, searchBox("find in ids, errors and bodies"),
+  return el("div", { class: "tools" }, searchBox("find in ids, errors, attributes and bodies"),
     el("a", { id: "newest", href: reworded({ sort: "put", order: newest ? "" : "desc" }) }, newest ? "oldest first" : "newest first"));
+}
+
+function pauseButton(queue) {
+  const verb = queue.paused ? "resume" : "pause";
+  return el("div", { class: "buttons" },
+    el("button", { id: "pause", onclick: () => switchQueue(verb, queue) }, capital(verb)));
 }
 
 function queuePage(queue, answer, extra, where) {
@@ -224,7 +235,7 @@ function queuePage(queue, answer, extra, where) {
   if (answer.sampled) remarks.push("a part of a deep queue");
   return [
     el("h1", {}, queue.name, complaints(queue)),
-    el("div", { class: "card wide" }, counts(queue), charts(queue), notes(queue)),
+    el("div", { class: "card wide" }, counts(queue), charts(queue), notes(queue), pauseButton(queue)),
     el("nav", {}, ...tabs),
     extra.workers?.length ? workerTable(extra.workers, false) : null,
     extra.errors?.looked ? errorTable(queue, extra.errors) : null,
@@ -241,13 +252,15 @@ function details(message, queue, where) {
   const facts = [["id", message.id], ["state", message.state], ["attempts", String(message.attempts)],
     ["put", message.enqueued_at], ["until", message.until], ["last leased", message.leased_at],
     ["held by", message.token], ["priority", message.priority === null ? null : String(message.priority)],
-    ["size", `${number(message.size)} bytes`], ["failed", message.failed_at]];
+    ["size", `${number(message.size)} bytes`], ["expires", message.expires_at], ["failed", message.failed_at]];
   const binary = "body_base64" in message;
   return [
     el("h1", {}, queue.name),
     el("p", {}, el("a", { href: link(where.key, where.state) }, `← ${where.state} messages of ${queue.name}`)),
     el("dl", {}, ...facts.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     ...(message.error ? [el("h2", {}, "Error"), el("pre", { id: "error" }, [message.error, message.trace].filter(Boolean).join("\n"))] : []),
+    ...(carried(message).length ? [el("h2", {}, "Attributes"), el("dl", { id: "attributes" },
+      ...carried(message).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))] : []),
     buttons(queue, message.state, () => [message.id]),
     el("h2", {}, "Body" + (binary ? " (not text; as base64)" : "") + (message.truncated ? " (the beginning)" : "")),
     el("pre", { id: "body" }, binary ? message.body_base64 : message.body),

@@ -14,7 +14,7 @@ from dirqueue import (
     QueueError,
 )
 from dirqueue.disk import fs
-from dirqueue.layouts.native import publish
+from dirqueue.layouts.native import publish, staging
 
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
@@ -134,7 +134,7 @@ def test_file_on_a_slow_server_is_waited_for(make, monkeypatch):
     real = fs.served_size
     with replaced(fs, served_size=lambda *arguments: next(sizes, None) or real(*arguments)):
         queue.put(b"slow")
-    monkeypatch.setattr(publish, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(staging, "SETTLE_SECONDS", 0.0)
     with replaced(fs, served_size=lambda *_: 0), pytest.raises(QueueAccess) as caught:
         queue.put(b"never")
     assert caught.value.errno == errno.EIO

@@ -12,7 +12,7 @@ from support.kit import LONG, drain, replaced
 from dirqueue import Queue, QueueAccess, QueueError, QueueNotFound, SettingsError
 from dirqueue.disk import fs, mount
 from dirqueue.disk.identity import new_id
-from dirqueue.layouts.native import publish, staged
+from dirqueue.layouts.native import staged, staging
 
 
 @pytest.mark.parametrize("code", names((*HARD, *FULL)))
@@ -103,12 +103,12 @@ def test_abort_beside_a_writer_that_never_stops_ends(bench, monkeypatch):
 def test_writer_on_a_slow_server_waits_for_the_length(bench, monkeypatch):
     """If it is never reached the attempt failed, and nothing is left."""
     bench.directory.mount = mount.Mount("nfs4")
-    monkeypatch.setattr(publish, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(staging, "SETTLE_SECONDS", 0.0)
     with replaced(fs, served_size=lambda *_: 0), pytest.raises(QueueAccess) as caught:
         bench.write(b"x")
     assert caught.value.errno == errno.EIO
     assert bench.staged() == []
-    monkeypatch.setattr(publish, "SETTLE_SECONDS", LONG)
+    monkeypatch.setattr(staging, "SETTLE_SECONDS", LONG)
     sizes = iter([0, 0])
     real = fs.served_size
     with replaced(fs, served_size=lambda *arguments: next(sizes, None) or real(*arguments)):

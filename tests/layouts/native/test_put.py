@@ -11,7 +11,7 @@ from support.stopping import stopped_before
 from dirqueue import Queue, QueueError
 from dirqueue.disk import fs, identity, mount
 from dirqueue.layouts.native import publish
-from dirqueue.layouts.native.publish import Start
+from dirqueue.layouts.native.staging import Start
 
 STALE = 0.2
 
