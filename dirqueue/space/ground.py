@@ -271,7 +271,7 @@ class Ground:
                 else codecs.encode(self.codec, body)
             )
             new = new_id()
-            place: str = target.place_for(new, 0, None)  # type: ignore[attr-defined]
+            place: str = target.place_for(new, None)  # type: ignore[attr-defined]
             link = target.link_at if settings.links else None  # type: ignore[attr-defined]
             inserts.append(Insert(f"{self._directories[queue]}/{place}", new, data, link=link))
             sync = sync or settings.sync

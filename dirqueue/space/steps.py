@@ -134,14 +134,14 @@ class Inserted(NamedTuple):
         if not (self.holder or self.own_id or self.failures or self.error):
             if until:
                 return Target(f"{self.queue}/{names.later(self.id, until, 0)}")
-            return Target(f"{self.queue}/{layout.place_for(self.id, 0, self.priority)}")
+            return Target(f"{self.queue}/{layout.place_for(self.id, self.priority)}")
         key = ids.key_of(self.own_id) if self.own_id else ""
         details = Details(0, self.failures, self.error, now if self.error else 0, ids.kept(self.own_id))
         number, side = side_for(self.id, details)
         card, token = Card(0, number, key).text, holders.new_token(self.holder) if self.holder else ""
         if until:
             return Target(f"{self.queue}/{names.later(self.id, until, 0, card, token)}", side)
-        folder = names.folder_of(layout.place_for(self.id, 0, self.priority))
+        folder = names.folder_of(layout.place_for(self.id, self.priority))
         return Target(f"{self.queue}/{folder}{names.waiting(self.id, now, 0, card, token)}", side)
 
 

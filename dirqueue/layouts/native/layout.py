@@ -132,9 +132,9 @@ class Native:
         """Write a body as a link to a path that nobody reads yet; False if it has to be a file."""
         return self._publisher.link_at(data, path, dir_fd)
 
-    def place_for(self, id: str, delay: float, priority: int | None) -> str:
+    def place_for(self, id: str, priority: int | None) -> str:
         """Return where a message of that id is to be put now, for a transaction that publishes it."""
-        return self._publisher.place_for(id, delay, priority)
+        return self._publisher.place_for(id, priority)
 
     def count(self) -> int:
         """Return how many messages are waiting or held."""

@@ -124,12 +124,10 @@ class Publisher:
         """Write a body as a link to a path that nobody reads yet; False if it has to be a file."""
         return self._linker is not None and self._linker.wrote(data, path, dir_fd)
 
-    def place_for(self, id: str, delay: float, priority: int | None) -> str:
-        """Return where a message of that id is to be put: in a bucket, in a slice of a deep queue, or at the top."""
+    def place_for(self, id: str, priority: int | None) -> str:
+        """Return where a message that can be claimed now is to be put: in a slice of a deep queue, or at the top."""
         if self._directory.fd < 0:
             self._rooms.make_queue()
-        if delay:
-            return self._later(id, delay)
         self._look_in -= 1
         slice = self._slices.get(priority)
         if slice is not None and slice.left > 0 and id < slice.end:

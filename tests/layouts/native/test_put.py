@@ -171,5 +171,5 @@ def test_place_for_a_message_of_a_queue_that_does_not_exist_yet(tmp_path):
     """A transaction asks for it before anything is there: the queue is made."""
     queue = Queue(tmp_path / "new", sync=False)
     id = identity.new_id()
-    assert queue.layout.place_for(id, 0, None) == id
+    assert queue.layout.place_for(id, None) == id
     assert (tmp_path / "new").is_dir()
