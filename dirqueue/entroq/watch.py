@@ -59,7 +59,7 @@ class DirectoryWatch:
         except (ImportError, OSError, AttributeError):
             return  # not installed, out of descriptors, or macOS
         self._changed = changed
-        self._waker = os.pipe2(os.O_CLOEXEC)
+        self._waker = os.pipe()
         self._thread = threading.Thread(target=self._run, name="dirqueue-entroq-watch", daemon=True)
         self._thread.start()
 
