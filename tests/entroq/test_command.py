@@ -56,7 +56,11 @@ def eqc(where, capfd):
 def test_address_may_stand_before_the_verb(eqc, where, capfd):
     """As eqc has it; and one after the verb wins."""
     eqc("ins", "-q", "in", "-v", "1")
-    for words in (["-s", where, "-j", "ts"], ["-j", "ts", "-s", where], ["-s", "nowhere", "-j", "ts", "-s", where]):
+    for words in (
+        ["-s", where, "-j", "ts"],
+        ["-j", "ts", "-s", where],
+        ["-s", "nowhere", "-j", "ts", "-s", where],
+    ):
         assert main.run(["entroq", *words, "-q", "in"]) == 0
         assert json.loads(capfd.readouterr().out)["value"] == 1
 
