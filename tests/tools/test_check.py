@@ -151,7 +151,7 @@ PLANTS = {
     "Q17": leftover_probe, "Q22": linked, "Q24": half_converted, "Q25": misplaced,
 }  # fmt: skip
 #: Planted in tests of their own: they need another kind of disk or another user.
-ELSEWHERE = {"Q19", "Q20", "Q21", "Q23", "Q26", "Q27", "Q28"}  # the last three: tests/space
+ELSEWHERE = {"Q19", "Q20", "Q21", "Q23", "Q26", "Q27", "Q28", "Q29", "Q30"}  # the last five: tests/space
 #: Found together with another one, by the nature of the thing.
 COMPANIONS = {"Q04": {"Q22"}, "Q15": {"Q14"}}
 
