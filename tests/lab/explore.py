@@ -12,11 +12,12 @@ import importlib
 import pkgutil
 import random
 from dataclasses import dataclass, field
+from unittest import mock
 
 import dirqueue
 import dirqueue.layouts
 from dirqueue.disk import fs as seam_fs
-from dirqueue.disk import identity
+from dirqueue.disk import identity, signals
 from dirqueue.layouts.dirq import names as dirq_names
 from dirqueue.layouts.native import publish
 from dirqueue.layouts.text import turn
@@ -303,6 +304,8 @@ class World:
             identity.PROCESS.__dict__, dirq_names._last, random.random, publish.DEEP = saved, last, dice, deep
             turn.PATIENCE = patience
 
+        # A client is a greenlet: what it does must stay in this thread.
+        self._context.enter_context(mock.patch.object(signals, "taken_by_others", lambda: False))
         self._context.enter_context(seam.replaced("dirqueue", seam_fs.CALLS, fs=self.fs, clock=self.clock))
         random.random = lambda: 0.5
         if self.plan.sliced:

@@ -119,7 +119,7 @@ def _old_name(original):
 
 
 def _in_place(_original):
-    def put(self, data, delay, priority):
+    def put(self, data, delay, priority, extras=None):
         id = identity.new_id()
         self._directory.make()
         fs.create(id, data, self._directory.fd, sync=False)
@@ -138,8 +138,8 @@ def _born_old(_original):
 
 def _early(original):
     @functools.wraps(original)
-    def init(self, directory, settings):
-        original(self, directory, settings)
+    def init(self, directory, settings, extras):
+        original(self, directory, settings, extras)
         self._due._margin = -60_000_000
 
     return init
@@ -173,7 +173,7 @@ BUGS = {
         _never_given_back,
         Plan.of("gl|ga", lossy=1, **NFS),
         "false loss",
-        "000000000000000000000000000001010000000000000001",
+        "00000000000000000000000000000010100000000000000001",
     ),
     "a tombstone that purge took too soon": Bug(
         purge._Purger,
@@ -181,7 +181,7 @@ BUGS = {
         _tombstones_at_once,
         Plan.of("ga|u", lossy=1, **NFS),
         "false loss",
-        "00000000000000101",
+        "000000000000000101",
     ),
     "a lease that was over when it was handed out": Bug(
         Claimer, "_refreshed", _born_old, Plan.of("g|p", ticks=1), "born old", "000000010000001"
@@ -203,7 +203,7 @@ BUGS = {
         purge._Purger, "file", _unfinished_at_once, Plan.of("p|u", before="", **NFS), "lost", "0000001"
     ),
     "a claim whose reply was lost is forgotten": Bug(
-        Claimer, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "0000000001"
+        Claimer, "_took_anyway", _reply_was_no, Plan.of("ga|p", lossy=1, **NFS), "blind", "00000000001"
     ),
     "a lease is taken before it ends": Bug(Cursor, "__init__", _early, Plan.of("g|g"), "two holders", ""),
     "a bucket is removed with what is in it": Bug(
