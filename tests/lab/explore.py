@@ -305,7 +305,7 @@ class World:
             turn.PATIENCE = patience
 
         # A client is a greenlet: what it does must stay in this thread.
-        self._context.enter_context(mock.patch.object(signals, "taken_by_others", lambda: False))
+        self._context.enter_context(mock.patch.object(signals, "taken_by_others", return_value=False))
         self._context.enter_context(seam.replaced("dirqueue", seam_fs.CALLS, fs=self.fs, clock=self.clock))
         random.random = lambda: 0.5
         if self.plan.sliced:
