@@ -34,6 +34,8 @@ from dirqueue.errors import DirQueueError, SettingsError
 
 #: Calls at a time: claims that wait, and some more.
 CALLS = 4_096
+#: Bytes of what was in the way of a modification: clients take 8 KiB of metadata, in base64 and with the rest.
+LARGEST_DETAILS = 4_500
 #: What `api.EntroQ` speaks: the numbers of protocol 2's fields are not public.
 PROTOCOL, SERVED = "entroq-protocol", "1"
 
@@ -178,6 +180,8 @@ class Door(grpc.GenericRpcHandler):
         if details:
             status = status_pb2.Status(code=code.value[0], message=text)
             for each in details:
+                if status.ByteSize() + each.ByteSize() > LARGEST_DETAILS:
+                    break  # the text says how many there are
                 status.details.add(
                     type_url=f"type.googleapis.com/{each.DESCRIPTOR.full_name}",
                     value=each.SerializeToString(),

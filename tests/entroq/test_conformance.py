@@ -246,6 +246,14 @@ def test_all_that_is_wrong_is_told_at_once(client):
     assert {task.version for task in client.tasks(TasksQuery("q"))} == {0}
 
 
+def test_refusal_of_many_reaches_the_client(client):
+    """Over gRPC the first of them do: what a client takes of an error is limited."""
+    missing = [TaskId(str(uuid.uuid4()), 0, "q" * 20) for _ in range(300)]
+    error = refused(client, deletes=missing)
+    assert error.deletes == missing[: len(error.deletes)]
+    assert len(error.deletes) >= 20
+
+
 def test_what_another_holds_is_refused_until_its_time(client):
     insert(client, TaskData("q", b"1"))
     held = claim(client, "q", claimant=YOU, duration=1_500)
