@@ -415,7 +415,7 @@ def test_block_that_is_there_in_other_states_is_there(make, path):
     drain(queue, 2)
     older(path, copy)
     assert drain(queue) == [b"b"]
-    assert path.read_bytes().count(b"=a") == 1
+    assert path.read_bytes().count(b"\n=a\n") == 1
 
 
 @pytest.mark.usefixtures("impatient")
