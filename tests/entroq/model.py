@@ -165,7 +165,8 @@ class Model:
             ]
             if query.limit:
                 found = found[: query.limit]
-            yield from [replace(task, value=b"") if query.omit_values else task for task in found]
+        # The lock is not held across a yield: the next page may be read by another thread.
+        yield from [replace(task, value=b"") if query.omit_values else task for task in found]
 
     def queues(self, query):
         query.check()
