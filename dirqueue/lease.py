@@ -45,18 +45,11 @@ RENAMED = 10
 
 
 class LeasedMessage(Message[T]):
-    """The message of a lease. Its properties follow renewals."""
+    """The message of a lease, which makes it. Its properties follow renewals."""
 
     __slots__ = ("_claim",)
+    _claim: Claim
     _source: Layout
-
-    def __init__(self, claim: Claim, layout: Layout, codec: Codec[T]) -> None:
-        self._claim = claim
-        self._source = layout
-        self._codec = codec
-        self._data = claim.data
-        # COST: decoding bytes by the codec would be 1 % of get + ack on tmpfs.
-        self._body: Any = claim.data if codec is BYTES else None
 
     @property
     def entry(self) -> Entry:
@@ -110,7 +103,12 @@ class Lease(Generic[T]):
         self._layout = layout
         self._claim = claim
         self._codec = codec
-        self.message: Message[T] = LeasedMessage(claim, layout, codec)
+        # COST: with a call of its __init__ 1 % of get + ack on tmpfs; to decode bytes by the codec, another one.
+        message: LeasedMessage[T] = object.__new__(LeasedMessage)
+        message._claim, message._source, message._codec = claim, layout, codec  # noqa: SLF001
+        message._data = data = claim.data  # noqa: SLF001
+        message._body = data if codec is BYTES else None  # noqa: SLF001
+        self.message: Message[T] = message
         self._generation = PROCESS.generation
         # Created by the first renewal: until then no other thread renames the file.
         # COST: created here, and taken by every ack, it would be 2 % of get + ack on tmpfs.

@@ -75,14 +75,13 @@ class Beside(Directory):
             raise access_error(self.path, "open the queue", error) from error
         if not S_ISREG(kind):
             raise not_a_file(self.path, kind)
-        self.__dict__.get("fd") or self._open()
+        self.fd  # noqa: B018 - looks for the directory
         return True
 
     def _open(self) -> int:
         with self._lock:
-            descriptor: int | None = self.__dict__.get("fd")
-            if descriptor is not None:
-                return descriptor
+            if self._opened is not None:
+                return self._opened
             try:
                 fd = fs.open(self.side, fs.DIRECTORY | os.O_NOFOLLOW)
             except FileNotFoundError:
@@ -97,7 +96,7 @@ class Beside(Directory):
             except OSError as error:
                 raise access_error(self.side, "open", error) from error
             self.clock = Clock(self)
-            self.fd = descriptor
+            self._opened = self.fd = descriptor
             return descriptor
 
     def _mount(self) -> mount.Mount:

@@ -56,6 +56,9 @@ pwritev = os.pwritev
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A message: never through a link, and a planted fifo must not block us.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: One that is read once. COST: to keep its time of access takes 0.5 of 15 µs (tmpfs), 1.4 of 28 (ext4) or 1.8 of 26
+#: (xfs) of claim, read and ack. Only the owner of a file may do without (else EPERM). COMPAT: Linux only.
+READ_ONCE = READ | getattr(os, "O_NOATIME", 0)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 #: A body below this size takes one read, so 64 KiB are read at once; a longer one takes more.
 CHUNK = 65537

@@ -15,7 +15,7 @@ from collections import deque
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
-from dirqueue.disk.fs import CHUNK, READ
+from dirqueue.disk.fs import CHUNK, READ, READ_ONCE
 from dirqueue.disk.identity import ID_DIGITS, PROCESS
 from dirqueue.errors import LeaseLost, access_error
 from dirqueue.layouts.base import Claim
@@ -64,6 +64,8 @@ class Claimer:
         self._room_seen = False
         #: When lost consumers are looked for next, by the monotonic clock.
         self._lost_at = 0.0
+        #: How a body is opened; changed by the first one of another user.
+        self._flags = READ_ONCE
         # Bound once: these are looked at for every message.
         self._lease, self._spans = float(settings.lease), _spans(settings.lease)
 
@@ -74,12 +76,12 @@ class Claimer:
             seconds: How long to hold it.
             holder: Who holds it, as tokens have it (holders.py): then the message gets a card, if it has none.
         """
-        directory, cursor, extras = self.directory, self._cursor, self._extras
-        if directory.fd < 0 and not directory.find():
-            return None
+        directory, cursor = self.directory, self._cursor
         fd = directory.fd
-        here, clock = time.time_ns(), directory.clock
-        # COST: clock.now() and new_token() below without their calls: 0.15 µs of 19 for get and ack.
+        if fd < 0:
+            return None
+        clock, here = directory.clock, time.time_ns()
+        # COST: clock.now() and new_token() below without their calls: 0.15 µs of 12 for get and ack.
         now = here // 1000 + clock.offset if clock.since <= here < clock.till else clock.now()
         length, half_ns = self._spans if seconds == self._lease else _spans(seconds)
         last_look = None
@@ -97,39 +99,41 @@ class Claimer:
                 name = run.pop()
             except IndexError:
                 continue
+            path = prefix + name
             data = None
             if linked and name in linked:
-                data = self._linked(prefix + name)
+                data = self._linked(path, fd)
                 if data is None:
                     continue
             id, attempts, until, folder, card = name, 1, now + length, prefix, first
             if len(name) != ID_DIGITS:
-                folder, seen, card = self._spent(prefix + name, now, first)
+                folder, seen, card = self._spent(path, now, first)
                 if seen is None:
                     continue
                 id, attempts, until = seen.id, seen.attempts, max(until, seen.until + 1)
             place = f"leased/{id}.{until}.{attempts}.{stem}{next(PROCESS.count)}{card}"
             try:
-                fs.rename(prefix + name, place, src_dir_fd=fd, dst_dir_fd=fd)
+                fs.rename(path, place, src_dir_fd=fd, dst_dir_fd=fd)
             except OSError as error:
-                if not self._took_anyway(error, folder, prefix + name, place):
+                if not self._took_anyway(error, folder, path, place):
                     continue
             if attempts > 1 and folder != LEASED_PREFIX:
                 self._side.carry_note(f"{folder}{id}.{ERROR}", f"leased/{id}.{ERROR}")
             held = Claim(id, place, now, until, attempts, data)
-            if (data is None and not self._read(held)) or (extras.there and self._expired(held)):
+            if (data is None and not self._read(held)) or (self._extras.there and self._expired(held)):
                 continue
             if time.time_ns() - here < half_ns or self._refreshed(held, seconds):
                 return held
 
-    def _linked(self, path: str) -> bytes | None:
+    def _linked(self, path: str, fd: int) -> bytes | None:
         """Return the body of a link before it is claimed; None if it is gone or not ours.
 
         The target of a link never changes and a name is never used again, so what is read now is what is claimed.
         """
         try:
-            replaced = sidefile.body_of(self.directory, path)
-            return links.read(path, self.directory.fd) if replaced is None else replaced
+            if "~" in path and (body := sidefile.body_of(self.directory, path)) is not None:
+                return body
+            return links.read(path, fd)
         except OSError as error:
             self._cursor.tried(path)
             if error.errno == errno.ELOOP:
@@ -150,7 +154,7 @@ class Claimer:
                 held.data = body
                 return True
             try:
-                file = fs.open(held.place, READ, dir_fd=fd)
+                file = self._open(held.place, fd)
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
@@ -165,6 +169,15 @@ class Claimer:
             return False
         held.data = data if len(data) < CHUNK else None
         return True
+
+    def _open(self, place: str, fd: int) -> int:
+        try:
+            return fs.open(place, self._flags, dir_fd=fd)
+        except OSError as error:
+            if error.errno != errno.EPERM or self._flags == READ:
+                raise
+        self._flags = READ  # another user's file
+        return fs.open(place, READ, dir_fd=fd)
 
     def _expired(self, held: Claim) -> bool:
         """Read what a claimed message carries. Return whether its time is over: then it has ended."""

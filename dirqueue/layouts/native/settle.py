@@ -49,32 +49,36 @@ class Settler:
 
     def ack(self, held: Claim) -> None:
         """The work is done: remove the exact name we hold."""
-        directory = self.directory
-        if directory.fd < 0:
+        directory, place = self.directory, held.place
+        fd = directory.fd
+        if fd < 0:
             directory.need()
+            fd = directory.fd
         try:
             if self._keep_done:
                 self._side.to_done(held)
             elif directory.mount.replies_can_be_lost:
                 # NFS: a repeated unlink says ENOENT, and so does a lost lease; a rename to a name of ours can tell.
-                gone = f"{held.place}.ack"
-                fs.move(held.place, gone, directory.fd)
-                fs.discard(gone, directory.fd)
+                gone = f"{place}.ack"
+                fs.move(place, gone, fd)
+                fs.discard(gone, fd)
             else:
-                fs.unlink(held.place, dir_fd=directory.fd)
+                fs.unlink(place, dir_fd=fd)
         except QueueError:
             raise
         except OSError as error:
             raise self._lost(error, held, "ack") from error
         if held.attempts > 1:
-            fs.discard(note_of(held.place, held.id), directory.fd)
-        if held.extras is not None and not self._keep_done:
+            fs.discard(note_of(place, held.id), fd)
+        if self._keep_done:
+            return
+        if held.extras is not None:
             self._extras.discard(held.id)
-        if self._sync and not self._keep_done:
-            self._make_durable(names.folder_of(held.place))
-        if "~" in held.place and not self._keep_done:
+        if self._sync:
+            self._make_durable(names.folder_of(place))
+        if "~" in place:
             # CRASH: after the flush: a message that is back must find its side file.
-            sidefile.forget(directory, held.id, names.card_at(held.place))
+            sidefile.forget(directory, held.id, names.card_at(place))
 
     def _make_durable(self, folder: str) -> None:
         """Make an ack durable."""

@@ -259,6 +259,24 @@ def test_body_that_cannot_be_read_counts_as_a_failure_and_dies(make, code):
     assert dead.attempts == 2
 
 
+def test_body_of_another_user_is_read_without_a_flag_that_only_its_owner_may_use(queue, monkeypatch):
+    """The kernel says EPERM once; from then on the flag is left out."""
+    queue.put(b"two")
+    opened = []
+
+    def as_another(path, flags, *rest, **options):
+        opened.append(flags)
+        if flags == fs.READ_ONCE:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        return os.open(path, flags, *rest, **options)
+
+    queue.get(timeout=0).release()
+    monkeypatch.setattr(fs, "open", as_another)
+    assert drain(queue) == [b"one", b"two"]
+    assert opened.count(fs.READ_ONCE) == 1
+    assert opened.count(fs.READ) == 2
+
+
 def test_a_claim_leaves_no_descriptor_open(make):
     """Nor does one that cannot read the body."""
     queue = make()
