@@ -92,6 +92,29 @@ def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
     assert rows(source(queue), START, end) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("now", [True, False], ids=["availableNow", "endless"])
+def test_a_source_that_dies_while_its_offset_is_logged_goes_on(queue, now):
+    """Killed after Spark has logged the first offset and before it asked for the partitions.
+
+    A restart prepares the trigger, reads the batch that is logged, and asks for another offset.
+    """
+
+    def die(there):
+        there.send(source(queue).latestOffset(START, ALL))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    here, there = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=die, args=(there,))
+    child.start()
+    end = receive(here)
+    child.join()
+    reader = source(queue)
+    if now:
+        reader.prepareForTriggerAvailableNow()
+    assert rows(reader, START, end) == [b"1", b"2", b"3"]
+    assert reader.latestOffset(end, ALL) == end
+
+
 def test_messages_of_a_killed_driver_come_back_to_plain_consumers(queue_dir):
     """After claimTimeout, without a purge."""
     queue = Queue.create(queue_dir, margin=0.0)
