@@ -17,6 +17,7 @@ from dirqueue import DirQueueError, Queue, QueueError
 from dirqueue.layouts.native import pins, staged
 from dirqueue.spark import stream_source, write
 from dirqueue.spark.columns import Rows, read_schema
+from dirqueue.spark.living import living
 from dirqueue.spark.options import open_native
 from dirqueue.spark.stream_source import StreamReader
 from dirqueue.spark.write import BatchWriter, How, commit_parts, write_parts
@@ -186,7 +187,7 @@ def test_a_file_that_goes_while_a_task_reads_is_data_loss(queue):
     """After the task has listed its part, so that nothing but the read of the body can notice it."""
     reader = source(queue)
     (partition,) = reader.partitions(START, reader.latestOffset(START, ALL))
-    _, layout, entries = partition.open()
+    _, layout, entries = partition.open(sure=True)
     listed = list(entries)
     Path(queue.path, listed[0].place).unlink()
     table = Rows(read_schema(()), layout, queue.path)
@@ -317,6 +318,24 @@ def test_a_message_whose_life_is_over_is_not_read(queue_dir, keep):
         (short, "expired")
     ] * keep
     assert queue.stats().ready == 0
+
+
+def test_a_message_that_comes_while_the_queue_is_listed_is_not_read_after_its_life(queue_dir):
+    """RACE: put into a directory that was found and not listed yet, the first of the queue with an end of life."""
+    queue = Queue.create(queue_dir, margin=0.0)
+    queue.put(b"first")
+    now = time.time_ns() // 1000
+    young = queue_dir / f"{now}000000000.slice"
+    young.mkdir()
+    (young / f"{now}000000001").write_bytes(b"second")
+    supply = living(open_native(queue.path))
+    assert supply.take()[0] == ""
+    short = queue.put(b"short", ttl=0.001)
+    (queue_dir / short).rename(young / short)
+    time.sleep(0.01)
+    assert supply.take() == (f"{young.name}/", f"{now}000000001")
+    assert supply.take() is None
+    assert queue.stats().ready == 2
 
 
 def test_attributes_and_the_end_of_life_are_columns(queue_dir):
