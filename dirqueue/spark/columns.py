@@ -152,6 +152,12 @@ def check_write(schema: StructType) -> None:
         raise SettingsError("a put needs a column value (string or binary): select(... AS value)")
 
 
+def reads_bodies(schema: StructType) -> bool:
+    """Return whether Rows of this schema read the body of each message, and nothing else of it."""
+    names = schema.fieldNames()
+    return "value" in names and PIECES not in names and all(name in KNOWN for name in names)
+
+
 class Rows:
     """Turns entries of one queue into Arrow batches with the columns of a schema."""
 
@@ -185,7 +191,10 @@ class Rows:
             yield self.batch(kept, bodies)
 
     def bodies(self, entries: Iterable[Entry], *, strict: bool) -> Iterator[tuple[Entry, Any]]:
-        """Yield each message with its body, or with its pieces; those that moved on are left out, or an error."""
+        """Yield each message with its body, or with its pieces; those that moved on are left out, or an error.
+
+        A link that turns out to be no message is left out.
+        """
         load = self._load_pieces if self._whole else self._load
         for entry in entries:
             try:
@@ -194,9 +203,10 @@ class Rows:
                 if strict:
                     raise gone(self._queue, f"1 message ({entry.id})") from None
                 continue
-            yield entry, body
+            if body is not None:
+                yield entry, body
 
-    def _load(self, entry: Entry) -> bytes:
+    def _load(self, entry: Entry) -> bytes | None:
         try:
             return self._bodies.load(entry.place)
         except CodecError as error:

@@ -82,10 +82,13 @@ def _note(directory: Directory, consumer: str) -> dict[str, Any] | None:
     return about if isinstance(about, dict) else {}
 
 
-def release_abandoned(directory: Directory, settings: Settings) -> None:
-    """Give back the lots of consumers that are past their timeout, or died here before a checkpoint knew them."""
+def release_abandoned(directory: Directory, settings: Settings) -> int:
+    """Give back the lots of consumers that are past their timeout, or died here before a checkpoint knew them.
+
+    Return how many lots went back.
+    """
     if not directory.find():
-        return
+        return 0
     for name in pins.consumers(directory):
         try:
             about = _note(directory, name) or {}
@@ -93,7 +96,7 @@ def release_abandoned(directory: Directory, settings: Settings) -> None:
                 fs.utime(f"{pins.PINS}/{name}/{pins.OWNER}", (0, 0), dir_fd=directory.fd)
         except OSError:
             continue  # RACE: another process gave them back; or they are another user's
-    pins.release_stale(directory, settings)
+    return pins.release_stale(directory, settings)
 
 
 def _died_here(about: dict[str, Any]) -> bool:

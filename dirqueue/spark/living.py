@@ -1,8 +1,8 @@
 """What a stream or a claim may take: what can be claimed now, without messages whose life is over.
 
 Layer: edges.  Touches: messages whose life is over, by their exact names: they end as if a consumer had met them.
-COST: nothing in a queue without attributes/; else one call for each message that was put in a minute in which others
-got attributes or an end of life.
+COST: a look at attributes/ for each directory of messages; and one call for each message that was put in a minute in
+which others got attributes or an end of life.
 """
 
 from __future__ import annotations
@@ -25,32 +25,47 @@ def living(native: Native) -> Supply:
     supply = claimable(native.directory, native.settings)
     if not native.directory.find():
         return supply
-    now = native.directory.clock.now()
-    minutes = frozenset(buckets(native.directory, ATTRIBUTES))
-    return Supply(native.directory, _sifted(native, supply, minutes, now - now % MINUTE))
+    return Supply(native.directory, _sifted(native, supply))
 
 
-def _sifted(
-    native: Native, supply: Supply, minutes: frozenset[int], recent: int
-) -> Iterator[tuple[str, str] | Folder]:
-    """Yield what is not over. Of what is put while this runs, from `recent` on, each is looked at."""
-
-    def over(prefix: str, name: str) -> bool:
-        put = names.micros_of(name.partition(".")[0])
-        minute = put - put % MINUTE
-        return (minute in minutes or minute >= recent) and _ended(native, prefix + name)
-
+def _sifted(native: Native, supply: Supply) -> Iterator[tuple[str, str] | Folder]:
+    """Yield what is not over."""
+    lives = _Lives(native)
     while True:
         if (folder := supply.folder()) is not None:
-            left = [name for name in folder.names if not over(folder.prefix, name)]
+            left = lives.among(*folder)
             if len(left) == len(folder.names):
                 yield folder
             else:
                 yield from ((folder.prefix, name) for name in left)
         elif (found := supply.take()) is None:
             return
-        elif not over(*found):
+        elif lives.among(found[0], [found[1]]):
             yield found
+
+
+class _Lives:
+    """Tells which messages are over, for names of one directory after the other."""
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        #: The minutes in which messages were put that carry something.
+        self._minutes: frozenset[int] = frozenset()
+        self._looked: set[str] = set()
+
+    def among(self, prefix: str, found: list[str]) -> list[str]:
+        """Return the names whose messages are not over."""
+        if prefix not in self._looked:
+            # What a message carries was there before its name was: what this listing showed cannot be missed now.
+            self._looked.add(prefix)
+            self._minutes = frozenset(buckets(self._native.directory, ATTRIBUTES))
+        if not self._minutes:
+            return found
+        return [name for name in found if not (self._may_end(name) and _ended(self._native, prefix + name))]
+
+    def _may_end(self, name: str) -> bool:
+        put = names.micros_of(name.partition(".")[0])
+        return put - put % MINUTE in self._minutes
 
 
 def _ended(native: Native, place: str) -> bool:

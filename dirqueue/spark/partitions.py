@@ -19,7 +19,8 @@ from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import LeaseLost
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native import Native, folders, names, pins
+from dirqueue.layouts.native import Native, folders
+from dirqueue.layouts.native import parts as inside
 from dirqueue.layouts.native.folders import Folder
 from dirqueue.message import Entry
 from dirqueue.spark.options import open_native, open_queue
@@ -39,7 +40,7 @@ class Messages(InputPartition):
         rows = pickle.dumps([tuple(entry) for entry in entries])
         super().__init__((queue, layout, zlib.compress(rows, 1)))
 
-    def open(self) -> tuple[str, Layout, Iterator[Entry]]:
+    def open(self, *, sure: bool) -> tuple[str, Layout, Iterator[Entry]]:
         """Return the path of the queue, its layout and the messages."""
         queue, layout, rows = self.value
         entries = pickle.loads(zlib.decompress(rows))  # noqa: S301 - Spark unpickles the partition itself
@@ -52,17 +53,24 @@ class Folders(InputPartition):
     def __init__(self, queue: str, states: Sequence[str], now: int, found: Sequence[Folder]) -> None:
         super().__init__((queue, tuple(states), now, [tuple(each) for each in found]))
 
-    def open(self) -> tuple[str, Layout, Iterator[Entry]]:
-        """Return the path of the queue, its layout and the messages, listed now; those of one directory in order."""
+    def open(self, *, sure: bool) -> tuple[str, Layout, Iterator[Entry]]:
+        """Return the path of the queue, its layout and the messages, listed now; those of one directory in order.
+
+        Args:
+            sure: Look at each link whether it is a message, which whoever reads the bodies need not.
+        """
         queue, states, now, found = self.value
         native = open_native(queue)
         native.directory.need()  # QueueNotFound, and not an empty table, if it vanished
-        return queue, native, _listed(native, frozenset(states), now, [Folder(*each) for each in found])
+        mine = [Folder(*each) for each in found]
+        return queue, native, _listed(native, frozenset(states), now, mine, sure=sure)
 
 
-def _listed(native: Native, states: frozenset[str], now: int, found: Sequence[Folder]) -> Iterator[Entry]:
+def _listed(
+    native: Native, states: frozenset[str], now: int, found: Sequence[Folder], *, sure: bool
+) -> Iterator[Entry]:
     for folder in found:
-        entries = list(folders.read(native.directory, folder, states, now))
+        entries = list(folders.read(native.directory, folder, states, now, sure=sure))
         entries.sort(key=lambda entry: (entry.priority or 0, entry.put, entry.id))
         yield from entries
 
@@ -99,7 +107,7 @@ class Lot(InputPartition):
     ) -> None:
         super().__init__((queue, consumer, list(parts), share, shares))
 
-    def open(self) -> tuple[str, Layout, Iterator[Entry]]:
+    def open(self, *, sure: bool) -> tuple[str, Layout, Iterator[Entry]]:
         """Return the path of the queue, its layout and the messages, always in the same order."""
         queue, consumer, parts, share, shares = self.value
         native = open_native(queue)
@@ -118,13 +126,12 @@ def _pinned(
                 token=consumer,
                 reason="gone",
             )
-        found = sorted(pins.pinned(directory, part, 0, consumer), key=lambda entry: names.order_key(entry.id))
-        yield from found[share::shares]
+        yield from inside.read(directory, part, 0, consumer, share, shares)
 
 
 def count_pinned(directory: Directory, parts: Sequence[str]) -> int:
     """Return the number of messages in parts of a lot."""
-    return sum(pins.count_in(directory, part) for part in parts)
+    return sum(inside.count(directory, part) for part in parts)
 
 
 def lots(queue: str, consumer: str, parts: Sequence[str], wanted: int, messages: int) -> list[InputPartition]:

@@ -19,7 +19,7 @@ from dirqueue import states
 from dirqueue.errors import SettingsError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Pins
-from dirqueue.spark.columns import PIECES, Rows, check_read, files_of
+from dirqueue.spark.columns import PIECES, Rows, check_read, files_of, reads_bodies
 from dirqueue.spark.options import PINNED, READ, SOURCE, Options, open_native, open_queue
 from dirqueue.spark.partitions import LEAST, Folders, Lot, Messages, count_pinned, lots, plan, split
 from dirqueue.spark.records import RecordRows
@@ -76,7 +76,7 @@ def rows(
     partition: Messages | Folders | Lot, schema: StructType, *, records: bool, strict: bool
 ) -> Iterator[Any]:
     """Yield what one task reads, as Arrow batches."""
-    queue, layout, entries = partition.open()
+    queue, layout, entries = partition.open(sure=not (records or reads_bodies(schema)))
     kind = RecordRows if records else Rows
     yield from kind(schema, layout, queue).batches(entries, strict=strict)
 

@@ -4,7 +4,7 @@ Layer: edges.  Touches: pins (see layouts/native/pins.py).
 Invariant: a lot is sealed before its number is in Spark's log and is removed after Spark has finished it, so a
 restart reads exactly the same messages. The offset holds how many they are, so that missing files are noticed.
 Crash: a restart goes on with the lots that are there; those of a checkpoint that never comes back return to the queue
-after claimTimeout. Before the first offset is in Spark's log the consumer is provisional (see consumer.py).
+after claimTimeout. Until Spark asks for the first partitions the consumer is provisional (see consumer.py).
 Limit: nobody can fence a sink. A driver that is stopped for longer than claimTimeout may write a batch whose messages
 went back to the queue meanwhile; it fails at its next step, but that batch is delivered twice.
 """
@@ -82,7 +82,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._messages is None else ReadMaxRows(self._messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._supply = self._claimable(self._native())
+        # CRASH: nothing is released here. The lost consumer may be this checkpoint's own: its driver died after the
+        # offset was logged and before the partitions were asked for, which Spark does now, before latestOffset.
+        self._supply = living(self._native())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         native = self._native()
@@ -95,10 +97,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() < self._idle_until:
             return start
         began = time.monotonic()
-        if mine.give_back(f"{lot + 1}.new") and self._supply is not None:
-            # CRASH: it was half filled, so it was not in the queue when this run listed what there is.
-            self._supply = self._claimable(native)
-        supply = self._supply or self._claimable(native)
+        released = self._release(native)
+        if (mine.give_back(f"{lot + 1}.new") or released) and self._supply is not None:
+            # CRASH: half filled, or pinned by others, so it was not in the queue when this run listed what there is.
+            self._supply = living(native)
+        supply = self._supply or living(native)
         wanted = Limit(limit.max_rows if isinstance(limit, ReadMaxRows) else self._messages, self._bytes)
         if count := mine.pin(lot + 1, supply, wanted):
             return self._offset(mine, lot + 1, count)
@@ -107,12 +110,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_until = time.monotonic() + max(IDLE_SECONDS, IDLE_TIMES * took)
         return start
 
-    def _claimable(self, native: Native) -> Supply:
-        """List what can be claimed, with what lost consumers had pinned."""
-        if time.monotonic() >= self._release_at:
-            self._release_at = time.monotonic() + RELEASE_SECONDS
-            release_abandoned(native.directory, native.settings)
-        return living(native)
+    def _release(self, native: Native) -> int:
+        """Give back what lost consumers had pinned, now and then; return how many lots went back."""
+        if time.monotonic() < self._release_at:
+            return 0
+        self._release_at = time.monotonic() + RELEASE_SECONDS
+        return release_abandoned(native.directory, native.settings)
 
     def _offset(self, mine: Pins, lot: int, messages: int) -> dict[str, Any]:
         return {"lot": lot, "consumer": mine.consumer, "queue": self._queue, "messages": messages}
@@ -166,9 +169,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         elif not Pins(native.directory, native.settings, name).known():
             self._lost(
                 f"the checkpoint is of consumer {name} of the queue {offset.get('queue')!r}, which is unknown in "
-                f"{self._queue!r}: the checkpoint belongs to another queue, or it was away for longer than "
-                f"claimTimeout and its messages went back to the queue. Use the right checkpoint or a new one, or "
-                f"failOnDataLoss=false to go on"
+                f"{self._queue!r}: the checkpoint belongs to another queue; or its messages went back to the queue, "
+                f"because it was away for longer than claimTimeout, or its driver died before its first batch ran and "
+                f"others took them. Use the right checkpoint or a new one, or failOnDataLoss=false to go on"
             )
         return self._register(native, name)
 

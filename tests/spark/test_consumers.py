@@ -17,6 +17,7 @@ from dirqueue import DirQueueError, Queue, QueueError
 from dirqueue.layouts.native import pins, staged
 from dirqueue.spark import stream_source, write
 from dirqueue.spark.columns import Rows, read_schema
+from dirqueue.spark.living import living
 from dirqueue.spark.options import open_native
 from dirqueue.spark.stream_source import StreamReader
 from dirqueue.spark.write import BatchWriter, How, commit_parts, write_parts
@@ -92,6 +93,29 @@ def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
     assert rows(source(queue), START, end) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("now", [True, False], ids=["availableNow", "endless"])
+def test_a_source_that_dies_while_its_offset_is_logged_goes_on(queue, now):
+    """Killed after Spark has logged the first offset and before it asked for the partitions.
+
+    A restart prepares the trigger, reads the batch that is logged, and asks for another offset.
+    """
+
+    def die(there):
+        there.send(source(queue).latestOffset(START, ALL))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    here, there = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=die, args=(there,))
+    child.start()
+    end = receive(here)
+    child.join()
+    reader = source(queue)
+    if now:
+        reader.prepareForTriggerAvailableNow()
+    assert rows(reader, START, end) == [b"1", b"2", b"3"]
+    assert reader.latestOffset(end, ALL) == end
+
+
 def test_messages_of_a_killed_driver_come_back_to_plain_consumers(queue_dir):
     """After claimTimeout, without a purge."""
     queue = Queue.create(queue_dir, margin=0.0)
@@ -163,7 +187,7 @@ def test_a_file_that_goes_while_a_task_reads_is_data_loss(queue):
     """After the task has listed its part, so that nothing but the read of the body can notice it."""
     reader = source(queue)
     (partition,) = reader.partitions(START, reader.latestOffset(START, ALL))
-    _, layout, entries = partition.open()
+    _, layout, entries = partition.open(sure=True)
     listed = list(entries)
     Path(queue.path, listed[0].place).unlink()
     table = Rows(read_schema(()), layout, queue.path)
@@ -294,6 +318,24 @@ def test_a_message_whose_life_is_over_is_not_read(queue_dir, keep):
         (short, "expired")
     ] * keep
     assert queue.stats().ready == 0
+
+
+def test_a_message_that_comes_while_the_queue_is_listed_is_not_read_after_its_life(queue_dir):
+    """RACE: put into a directory that was found and not listed yet, the first of the queue with an end of life."""
+    queue = Queue.create(queue_dir, margin=0.0)
+    queue.put(b"first")
+    now = time.time_ns() // 1000
+    young = queue_dir / f"{now}000000000.slice"
+    young.mkdir()
+    (young / f"{now}000000001").write_bytes(b"second")
+    supply = living(open_native(queue.path))
+    assert supply.take()[0] == ""
+    short = queue.put(b"short", ttl=0.001)
+    (queue_dir / short).rename(young / short)
+    time.sleep(0.01)
+    assert supply.take() == (f"{young.name}/", f"{now}000000001")
+    assert supply.take() is None
+    assert queue.stats().ready == 2
 
 
 def test_attributes_and_the_end_of_life_are_columns(queue_dir):

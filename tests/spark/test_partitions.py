@@ -52,4 +52,4 @@ def test_messages_are_the_same_in_the_task(queue_dir):
     entries = [*listing(500, "ready"), *listing(500, "leased")]
     tasks = pickle.loads(pickle.dumps(split(str(queue_dir), "native", entries, 3)))
     assert len(tasks) == 3
-    assert [entry for task in tasks for entry in task.open()[2]] == entries
+    assert [entry for task in tasks for entry in task.open(sure=True)[2]] == entries

@@ -29,8 +29,8 @@ class Bodies:
         self._linked = False
         self._guess = LEAST
 
-    def load(self, place: str) -> bytes:
-        """Return a whole body; MessageNotFound if it is not there any more."""
+    def load(self, place: str) -> bytes | None:
+        """Return a whole body; None if it is a link that is not ours; MessageNotFound if it is not there any more."""
         if "~" in place:
             return load(self._directory, place)
         folder, _, name = place.rpartition("/")
@@ -39,6 +39,8 @@ class Bodies:
                 self._enter(folder)
             body = self._read(name)
         except OSError as error:
+            if error.errno == errno.ELOOP and folder == self._folder:
+                return None
             raise unreachable(self._directory, place, error) from error
         self._guess = max(LEAST, len(body) + 1)
         return body

@@ -176,7 +176,7 @@ class Cursor:
     def _try_arrived(self, now: int) -> bool:
         """Nothing was there before this one came and ended our wait: try it before anything is listed."""
         name, self.arrived = self.arrived.removesuffix(".new"), ""
-        if self._order != "fifo" or len(name) != ID_DIGITS or not _all_ids([name]):
+        if self._order != "fifo" or len(name) != ID_DIGITS or not names.are_ids([name]):
             return False
         self._extras.find()
         self.row = ("", [name], NO_LINKS)
@@ -410,7 +410,7 @@ class Cursor:
                 others += filter(None, map(_container, strange))
                 if not prefix:
                     rooms.update(entry.name for entry in strange if not entry.name[0].isdigit())
-                if plain and not _all_ids(plain):
+                if plain and not names.are_ids(plain):
                     plain = [name for name in plain if names.parse(name)]
                 ready += [name for name in plain if name < last] if last else plain
                 if len(ready) > 2 * KEEP and self._order == "fifo":
@@ -480,12 +480,6 @@ class Cursor:
 
 def _nothing() -> Row:
     return "", [], NO_LINKS
-
-
-def _all_ids(run: list[str]) -> bool:
-    """Return whether names of the right length are all ids. One test of all is cheaper than one of each."""
-    together = "".join(run)
-    return together.isascii() and together.encode().isdigit() and "0" not in together[::ID_DIGITS]
 
 
 def _other(text: str) -> names.Name | None:

@@ -16,7 +16,7 @@ from zlib import crc32
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
-from dirqueue.layouts.native import inspect, pins
+from dirqueue.layouts.native import inspect, parts, pins
 from dirqueue.layouts.native.names import BATCH, LEASED
 from dirqueue.message import Entry
 from dirqueue.states import VISIBLE
@@ -107,9 +107,11 @@ def _weight(directory: Directory, place: str) -> int:
     return max(1, size // directory.mount.name_bytes)
 
 
-def read(directory: Directory, folder: Folder, states: frozenset[str], now: int) -> Iterator[Entry]:
-    """Yield the messages of these states in a share of a directory, as they are now."""
-    for entry in _entries(directory, folder, now):
+def read(
+    directory: Directory, folder: Folder, states: frozenset[str], now: int, *, sure: bool = True
+) -> Iterator[Entry]:
+    """Yield the messages of these states in a share of a directory, as they are now; `sure` as in inspect.contents."""
+    for entry in _entries(directory, folder, now, sure=sure):
         if folder.state and entry.state in VISIBLE:
             entry = entry._replace(state=folder.state)  # noqa: PLW2901 - it ended, whatever its name says of its life
         if entry.state in states and (
@@ -118,10 +120,10 @@ def read(directory: Directory, folder: Folder, states: frozenset[str], now: int)
             yield entry
 
 
-def _entries(directory: Directory, folder: Folder, now: int) -> Iterator[Entry]:
+def _entries(directory: Directory, folder: Folder, now: int, *, sure: bool) -> Iterator[Entry]:
     if folder.consumer:
-        yield from pins.pinned(directory, folder.prefix, folder.until, folder.consumer)
+        yield from parts.read(directory, folder.prefix, folder.until, folder.consumer)
     elif folder.deep:
-        yield from inspect.below(directory, folder.prefix, now)
+        yield from inspect.below(directory, folder.prefix, now, sure=sure)
     else:
-        yield from inspect.contents(directory, folder.prefix, now, [])
+        yield from inspect.contents(directory, folder.prefix, now, [], sure=sure)

