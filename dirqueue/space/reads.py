@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dirqueue import states
 from dirqueue.codecs import Codec
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 DEPTH = 5
 #: How often the queues are looked at again that change while they are looked at.
 TRIES = 100
+#: Time without a change that the time of a directory can prove: it is that of the kernel's last tick; some
+#: filesystems tell whole seconds; and where times are cached, longer than any client keeps them. In microseconds.
+QUIET, QUIET_WHOLE, QUIET_CACHED = 50_000, 2_000_000, 3_600_000_000
 
 
 def names(root: Directory) -> list[str]:
@@ -109,17 +112,59 @@ def times(layout: Layout) -> list[int]:
     return found
 
 
-def every_name(fd: int) -> Iterator[tuple[str, str]]:
-    """Yield (directory with its slash, name) of every file in the queues of a space, whoever's it is."""
+class Sight(NamedTuple):
+    """Every name in the queues of a space, as one walk has found them."""
+
+    #: (directory with its slash, name) of every file.
+    names: list[tuple[str, str]]
+    #: 0 if they are those of one moment: what is not among them is not there. Otherwise something may have been missed,
+    #: and this is for how many microseconds more nothing must change before a walk can tell.
+    lacks: int
+
+
+def sight(root: Directory) -> Sight:
+    """Look at every name of a space.
+
+    A walk misses what is renamed from where it has not been yet to where it was already. It has missed nothing if no
+    directory has changed since a while before it began: then all listings are of the moment when it ended.
+    """
+    begun, folders = root.clock.now(), ["."]
+    found = list(every_name(root.fd, folders))
+    try:
+        lacks = max(_quiet_at(each, root) for each in folders) - begun
+    except FileNotFoundError:
+        lacks = QUIET  # it has changed
+    return Sight(found, max(lacks, 0))
+
+
+def _quiet_at(folder: str, root: Directory) -> int:
+    """Return the time from which on it is certain that a directory has not changed since, in microseconds."""
+    changed = fs.stat(folder, dir_fd=root.fd, follow_symlinks=False).st_mtime_ns
+    if root.mount.attributes_are_cached:
+        return changed // 1000 + QUIET_CACHED
+    return changed // 1000 + (QUIET if changed % 1_000_000_000 else QUIET_WHOLE)
+
+
+def every_name(fd: int, folders: list[str] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield (directory with its slash, name) of every file in the queues of a space, whoever's it is.
+
+    Args:
+        fd: The directory of the space.
+        folders: To which the directories are added that were listed.
+    """
     queues = [entry.name for entry in list(fs.listing(".", fd)) if entry.is_dir(follow_symlinks=False)]
     for queue in queues:
         if queue != SPACE:
-            yield from names_below(queue, fd)
+            yield from names_below(queue, fd, folders)
 
 
-def names_below(folder: str, fd: int, depth: int = DEPTH) -> Iterator[tuple[str, str]]:
+def names_below(
+    folder: str, fd: int, folders: list[str] | None = None, depth: int = DEPTH
+) -> Iterator[tuple[str, str]]:
     """Yield the same of one directory, and of those in it."""
     inner = []
+    if folders is not None:
+        folders.append(folder)
     try:
         for entry in list(fs.listing(folder, fd)):
             if entry.is_dir(follow_symlinks=False):
@@ -129,4 +174,4 @@ def names_below(folder: str, fd: int, depth: int = DEPTH) -> Iterator[tuple[str,
     except (FileNotFoundError, NotADirectoryError):
         return  # RACE: emptied and removed since it was listed
     for each in inner if depth else ():
-        yield from names_below(each, fd, depth - 1)
+        yield from names_below(each, fd, folders, depth - 1)

@@ -7,6 +7,7 @@ no name can mean any more is removed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
 from dirqueue.disk import fs
@@ -20,6 +21,10 @@ from dirqueue.space.work import Aborted, Sidefile
 
 #: How often the directory of one is made again.
 TRIES = 6
+#: The longest time that is waited for directories not to change, in microseconds.
+PAUSE = 3_000_000
+#: Side files: id -> number -> the version of the first name that may mean it.
+_Found = dict[str, dict[int, int]]
 MESSAGES = frozenset((READY, DELAYED, LEASED, ACKED))
 
 
@@ -69,31 +74,46 @@ def orphans(root: Directory, stale: int) -> list[str]:
     """Return the side files that are stale, and that no name of the space means or can come to mean.
 
     A put is staged before its side file is written, so that its conditional name means it. A change is of a message
-    that is there, with an earlier version: while it has that, a writer that was stopped may still go on.
-    RACE: every name is looked at after the side files were, and twice: a listing may miss one that is being renamed.
+    that is there, with an earlier version: while it has that, a writer that was stopped may still go on. Of a message
+    that is not seen they are left, unless it is certain that it is gone.
 
     Args:
         root: The directory of the space.
         stale: How old one has to be, in microseconds.
     """
-    found: dict[str, dict[int, int]] = {}
+    found: _Found = {}
     for id, number in _old(root, stale):
         found.setdefault(id, {})[number] = _version(sidefile.path_of(id, number), root)
     try:
-        for _ in range(2) if found else ():
-            for name in _names(root):
-                own, meant = name.id[-ID_DIGITS:], name.card.side if name.card is not None else 0
-                if own in found:
-                    at = name.card.version if name.card is not None else name.attempts
-                    found[own] = {n: first for n, first in found[own].items() if n != meant and first <= at}
+        left, lacks = _unmeant(root, found) if found else ({}, 0)
+        if left.keys() != found.keys() and lacks <= PAUSE:
+            time.sleep(lacks / 1_000_000)  # a purge has changed directories itself, a moment ago
+            left, _ = _unmeant(root, found)
     except PermissionError:
         return []  # another user's, with names in it that cannot be seen
-    return [sidefile.path_of(id, number) for id, numbers in found.items() for number in numbers]
+    return [sidefile.path_of(id, number) for id, numbers in left.items() for number in numbers]
 
 
-def _names(root: Directory) -> Iterator[Name]:
-    """Yield the names of all messages; of conditional ones, what they stand for."""
-    for _, text in reads.every_name(root.fd):
+def _unmeant(root: Directory, found: _Found) -> tuple[_Found, int]:
+    """Return those of these that no name can mean, without the ids of which that is not certain.
+
+    And the microseconds without a change after which it may be.
+    """
+    seen, lacks = reads.sight(root)
+    left = {} if lacks else dict(found)
+    for name in _names(seen):
+        own, meant = name.id[-ID_DIGITS:], name.card.side if name.card is not None else 0
+        if own in found:
+            # A message never has a version again that it had: one that it has left behind is proof by itself.
+            at = name.card.version if name.card is not None else name.attempts
+            numbers = left.get(own, found[own])
+            left[own] = {n: first for n, first in numbers.items() if n != meant and first <= at}
+    return left, lacks
+
+
+def _names(seen: Iterable[tuple[str, str]]) -> Iterator[Name]:
+    """Yield the names of messages among these; of conditional ones, what they stand for."""
+    for _, text in seen:
         condition = conditions.parse(text)
         name = condition.base if condition is not None else names.parse(text)
         if name is not None and name.kind in MESSAGES:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 from support.dying import Died, dying
@@ -10,6 +11,7 @@ from support.failing import before, failing
 
 import dirqueue
 from dirqueue import Queue, Space
+from dirqueue.disk import fs
 from dirqueue.space import sides as sides_module
 from dirqueue.tools.check import check
 from dirqueue.tools.transfer import move
@@ -128,6 +130,72 @@ def test_purge_leaves_what_a_committed_change_means(space):
     space.purge()
     assert os.path.exists(found)
     assert space.message(message.id).body == b"new"
+
+
+def test_purge_leaves_what_a_message_means_that_every_look_misses(space, monkeypatch):
+    """It lies in the queue that is listed last, and moves to the one that was listed already."""
+    message = task(space)
+    change(space, message, body=b"new")
+    space.queue("r").put(b"another")
+    walks = []
+    beside = Space(space.path)
+
+    def to(queue):
+        with monkeypatch.context() as patch, beside.transaction(holder="ann") as t:
+            patch.setattr(fs, "listing", real)
+            t.move(beside.message(message.id), queue)
+
+    real = fs.listing
+
+    def listing(folder, fd):
+        if folder == ".":
+            to("r")
+        found = sorted(real(folder, fd), key=lambda entry: entry.name)
+        if folder == "q":
+            to("q")
+            walks.append(found)
+        return iter(found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fs, "listing", listing)
+        assert sides_module.orphans(space._ground.directory, 0) == []
+    assert len(walks) == 2
+    assert space.message(message.id).body == b"new"
+
+
+def test_purge_is_content_with_whole_seconds(space, monkeypatch):
+    """Of a filesystem that tells no less: what changed in the same second is not certain."""
+    message = task(space)
+    change(space, message, body=b"new")
+    os.unlink(os.path.join(space.path, "q", space.message(message.id).entry.place))
+    real = fs.stat
+
+    def stat(*args, **more):
+        facts = real(*args, **more)
+        times = {"st_mtime_ns": facts.st_mtime_ns // 10**9 * 10**9}
+        return SimpleNamespace(**{n: getattr(facts, n) for n in dir(facts) if n.startswith("st_")} | times)
+
+    monkeypatch.setattr(fs, "stat", stat)
+    pauses = []
+    monkeypatch.setattr(sides_module.time, "sleep", lambda seconds: pauses.append(seconds))
+    assert sides_module.orphans(space._ground.directory, 0) == []
+    assert 0.9 < pauses[0] <= 2
+    for folder in (".", "q", "q/leased"):
+        os.utime(os.path.join(space.path, folder), (1_700_000_000, 1_700_000_000))
+    [left] = sides_module.orphans(space._ground.directory, 0)
+    assert sides(space) == [os.path.join(space.path, left)]
+
+
+def test_nothing_is_removed_where_times_are_cached_and_new(space, monkeypatch):
+    """On a network filesystem only what has been left alone for an hour is certain."""
+    message = task(space)
+    change(space, message, body=b"new")
+    os.unlink(os.path.join(space.path, "q", space.message(message.id).entry.place))
+    monkeypatch.setattr(space._ground.directory.mount, "attributes_are_cached", True)
+    assert sides_module.orphans(space._ground.directory, 0) == []
+    for folder in (".", "q", "q/leased"):
+        os.utime(os.path.join(space.path, folder), (1_700_000_000, 1_700_000_000))
+    assert len(sides_module.orphans(space._ground.directory, 0)) == 1
 
 
 def test_nothing_is_removed_where_not_all_names_can_be_seen(space):
