@@ -7,7 +7,7 @@ BIN    := .venv/bin
 HOW    := $(if $(CI),-r fE -p no:randomly,-r fEs)
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal $(HOW)
 # Tests of one process: what only a killed child covers, or only luck, does not count.
-COVERING := $(addprefix tests/,unit queue layouts peers disk tools/test_discover.py space/test_space.py space/test_worker.py space/test_tasks.py space/test_records.py space/test_sides.py) $(addprefix tests/reliability/,test_kill_points.py test_races.py)
+COVERING := $(addprefix tests/,unit queue layouts peers disk tools/test_discover.py space/test_space.py space/test_worker.py space/test_tasks.py space/test_records.py space/test_sides.py space/test_neighbours.py) $(addprefix tests/reliability/,test_kill_points.py test_races.py)
 # Releases of EntroQ's client that are tried against ours, beside the newest one, which is installed.
 ENTROQS := 0.13.1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.beside import Beside
+from dirqueue.disk.directory import Directory
 from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts import describe, signs
 from dirqueue.layouts.base import Layout
-from dirqueue.layouts.native import links, names, pins
+from dirqueue.layouts.native import links, names, pins, resolve, sidefile
 from dirqueue.layouts.native.names import (
     ATTRIBUTES,
     DELAYED,
@@ -128,7 +129,7 @@ def _remove_messages(layout: Layout) -> int:
         gone = sum(1 for _ in pins.entries(layout.directory))
         fs.remove_tree(SPARK, fd)
         _remove_attributes(fd)
-        gone += _remove_native(".", fd)
+        gone += _remove_native(".", layout.directory)
     else:
         gone = sum(layout.remove(entry) for entry in layout.entries() if entry.state in states.VISIBLE)
     for name in PLAIN:
@@ -138,20 +139,22 @@ def _remove_messages(layout: Layout) -> int:
     return gone
 
 
-def _remove_native(folder: str, fd: int) -> int:
+def _remove_native(folder: str, directory: Directory) -> int:
     """Remove the messages in a directory, and the directories of messages, buckets and rooms in it."""
-    gone = 0
+    gone, fd = 0, directory.fd
     for entry in list(fs.listing(folder, fd)):
         name, path = entry.name, f"{folder}/{entry.name}"
         if entry.is_dir(follow_symlinks=False):
             if name in ROOMS or names.parse_directory(name) is not None:
-                gone += _remove_native(path, fd)
+                gone += _remove_native(path, directory)
                 fs.remove_directory(path, fd)
         elif links.is_body(entry, f"{folder}/", fd):
-            parsed = names.parse(name)
+            place = resolve.settled(directory, path) or ""
+            parsed = names.parse(place.rpartition("/")[2])
             ours = parsed or (folder == "." and TEMPORARY.fullmatch(name))
-            if ours and fs.discard(path, fd) and parsed:
+            if ours and fs.discard(place, fd) and parsed:
                 gone += parsed.kind in (READY, DELAYED, LEASED)
+                sidefile.forget(directory, parsed.id, parsed.card)
     return gone
 
 

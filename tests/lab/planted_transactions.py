@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
-from dirqueue.layouts.native import names, register
-from dirqueue.layouts.native.conditions import ABORTED, COMMITTED, OPEN, register_of
+from dirqueue.layouts.native import held_lots, names, register, resolve
+from dirqueue.layouts.native.conditions import ABORTED, COMMITTED, MV, OPEN, register_of
 from dirqueue.layouts.native.settle import Settler
-from dirqueue.space import commit, steps, transaction
+from dirqueue.space import commit, reads, steps, transaction
 from dirqueue.space.commit import Attempt
 from dirqueue.space.sides import write_sides
 from dirqueue.space.work import Refused
+from dirqueue.tools import delete
 from lab.transactions import SCENARIOS
 
 
@@ -108,6 +109,42 @@ def nobody_holds(self, holder, now):
     return False
 
 
+def walk_believed(root):
+    """Take what a walk has not shown for gone, though directories changed meanwhile."""
+    return reads.Sight(list(reads.every_name(root.fd)), 0)
+
+
+def removed_while_held(directory, place):
+    """Remove the name of a message that a transaction holds, without a word to it."""
+    return place
+
+
+def whatever_there_is(folder, directory):
+    """Delete a queue with whatever lies in it, the names of transactions too."""
+    fs.remove_tree("leased", directory.fd)
+    return 0
+
+
+def dead_early(original):
+    """Bring what moves to its place before the commit."""
+
+    def planted(self):
+        original(self)
+        for each in self._held:
+            self._settled(each.path, MV, each.target)
+
+    return planted
+
+
+def lot_given_back(directory, folder, name):
+    """Give back a lot that a transaction holds, without aborting it."""
+    plain = name.partition(".")[0]
+    if held_lots.transaction_of(name):
+        fs.rename_in(f"{folder}/{name}", f"{folder}/{plain}", directory.fd)
+        return plain
+    return name
+
+
 @dataclass(frozen=True)
 class Bug:
     """A planted bug: what is replaced, by what, and the scenario that shows it."""
@@ -144,6 +181,12 @@ BUGS = {
     "nothing held": Bug(Attempt, "__init__", unsorted, some("5")),
     "card not raised by renew": Bug(Settler, "renew", card_not_raised, some("31")),
     "side file after the rename": Bug(transaction.Transaction, "_move_alone", side_files_late, some("31")),
+    "walk believed": Bug(reads, "sight", walk_believed, some("35", kills=0)),
+    "message removed while it is held": Bug(resolve, "settled", removed_while_held, some("42")),
+    "queue deleted with whatever there is": Bug(delete, "_remove_native", whatever_there_is, some("47")),
+    "dead before the commit": Bug(Attempt, "_hold", dead_early, some("39")),
+    "lot given back while it is held": Bug(held_lots, "settle", lot_given_back, some("49")),
+    "purge without a marker": Bug(register.Register, "decide", abort_without_marker, some("43")),
     "held task changed by another": Bug(steps.Step, "is_held_from", nobody_holds, some("37")),
 }
 

@@ -15,6 +15,7 @@ import dirqueue
 from dirqueue import states
 from dirqueue.disk import fs as seam_fs
 from dirqueue.disk import identity
+from dirqueue.disk.mount import LOCAL
 from dirqueue.layouts.native import conditions, publish, resolve, sidefile
 from dirqueue.space import Space, ids, owner, probe, purge, transaction
 from dirqueue.space import ground as ground_module
@@ -47,6 +48,8 @@ AT_ONCE = -1e6
 ROOT = "/sim/s"
 #: How often a random schedule may choose a death or the passing of time.
 EVENTFUL = 0.05
+LOT = re.compile(r"s/[^/]+/\.spark/pins/[^/]+/[0-9]+")
+ACKED_LOT = re.compile(LOT.pattern + r"\.ack/")
 REGISTER = re.compile(r"s/\.space/txn/([0-9]{25})/([0-9]+)")
 
 
@@ -342,6 +345,9 @@ class World:
             ghost.wrong.append(f"{old} was renamed onto {new}, which is lost")
         if old is None or old.startswith("s/.space/"):
             return
+        if kind == "rename" and inode.entries is not None:
+            self._folder(old, new, inode)
+            return
         if kind == "rename" and not new.startswith("s/.space/"):
             ghost.wrong += tasks.changed(old, new, ghost.versions)
         name = conditions.parse(old.rpartition("/")[2])
@@ -357,14 +363,37 @@ class World:
         elif kind == "unlink" and (name.how == "if") == (ghost.verdicts.get(name.txn) == "committed"):
             ghost.wrong.append(f"{old} was thrown away, against its verdict {ghost.verdicts.get(name.txn)}")
 
+    def _folder(self, old, new, inode):
+        """A directory of messages became visible, or a lot was acknowledged by itself."""
+        if old.endswith(".batch.new") and new.endswith(".batch"):
+            for name, message in inode.entries.items():
+                self.ghost.there[name] = (new.split("/")[1], message.data)
+        elif LOT.fullmatch(old) and new == old + ".ack":
+            for id in self._inside(inode):
+                self._consumed(id, "ack of its lot")
+
+    def _inside(self, inode):
+        """Return the ids of the messages in a directory and in those in it."""
+        return [
+            name[:25]
+            for part in inode.entries.values()
+            for name in (part.entries if part.entries is not None else ())
+        ]
+
     def _plain(self, kind, old, new, inode):
-        """A call on a plain name: an ack, a claim, or a move."""
+        """A call on a plain name: a put, an ack, a claim, or a move."""
         from dirqueue.layouts.native import names
 
         name = names.parse(old.rpartition("/")[2])
+        if kind == "rename" and name is not None and name.kind == "new":
+            self.ghost.there[name.id] = (new.split("/")[1], inode.data)
         if name is None or name.id not in self.ghost.there or name.kind not in states.LIVE:
             return
+        if ACKED_LOT.match(old):
+            return  # consumed when its lot was
         if kind == "rename":
+            if "/dead/" in old and "/dead/" not in new:
+                self.ghost.ended.pop(name.id, None)  # redriven
             self._kept(name.id, new)
             self._replaced(name, new, inode)
         acked = kind == "rename" and (new or "").endswith(".ack")
@@ -402,7 +431,10 @@ class World:
             return
         ghost.verdicts[txn] = "committed"
         for each in work.consume:
-            if each.target:
+            if LOT.fullmatch(f"s/{each.path}"):
+                for id in self._inside(self.fs._lookup(f"/sim/s/{each.path}.mv.{txn}", None)):
+                    self._consumed(id, txn)
+            elif each.target:
                 self._kept(each.id, each.target)
                 body = ghost.there.get(each.id, ("", b""))[1]
                 for side in work.sides:
@@ -590,7 +622,7 @@ class World:
                 if match[2] in found:
                     raise Violation(f"{when}: {match[2]} is there twice")
                 found[match[2]] = (match[1], tasks.effective(tree, path, body))
-        for path in tasks.strays(tree):
+        for path in tasks.strays(tree, certain=self.scenario.fstype in LOCAL):
             raise Violation(f"{when}: {path} is left, and nothing means it")
         self._compare(found, when)
         self._keys(tree, found, when)

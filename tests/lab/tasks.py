@@ -4,7 +4,10 @@ import re
 
 import dirqueue
 from dirqueue.layouts.native import conditions, names, sidefile
+from dirqueue.space import sides
 
+#: How old something has to be so that it is stale at once.
+AGES = -1e6
 SIDE = re.compile(r"s/\.space/side/[0-9a-f]{2}/([0-9]{25})\.([0-9]+)")
 
 
@@ -29,8 +32,12 @@ def effective(tree, path, body):
     return body if details.body is None else details.body
 
 
-def strays(tree):
-    """Return the side files that no name means, and that no change by itself may still come to mean."""
+def strays(tree, *, certain=True):
+    """Return the side files that no name means, and that no change by itself may still come to mean.
+
+    Without `certain` those of messages that are gone are left out: on a network filesystem a purge keeps them until
+    nothing has changed for an hour.
+    """
     meant, versions = set(), {}
     for path, body in tree.items():
         name = name_in(path) if body is not None and not path.startswith("s/.space/") else None
@@ -47,7 +54,7 @@ def strays(tree):
                 version = sidefile.loads(data).version
             except ValueError:
                 version = 1 << 60  # incomplete: left alone until its message is gone
-            if versions.get(match[1], 1 << 60) >= version:
+            if versions.get(match[1], 1 << 60 if certain else -1) >= version:
                 found.append(path)
     return found
 
@@ -105,14 +112,14 @@ def renew(key):
     return program
 
 
-def change(key, *, holder="ann", put=None, **more):
+def change(key, *, holder="ann", put=None, put_failures=1, **more):
     """Return a program that changes a task, perhaps with a put, in one transaction."""
 
     def program(client):
         t = client.space.transaction(holder=holder)
         t.change(client.leases[key], **more)
         if put:
-            t.put(put, b"y", failures=1)
+            t.put(put, b"y", failures=put_failures)
         try:
             t.commit()
         except dirqueue.Conflict as error:
@@ -122,6 +129,14 @@ def change(key, *, holder="ann", put=None, **more):
         return "committed"
 
     return program
+
+
+def clean_sides(client):
+    """Remove the side files that no name means, as a purge of the space does; all of them are old."""
+    directory = client.space._ground.directory
+    found = sides.orphans(directory, int(AGES * 1e6))
+    sides.drop_sides(found, directory.fd)
+    return ("cleaned", len(found))
 
 
 def task(queue, body, *, held_for=None, replaced=False):

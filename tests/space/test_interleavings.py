@@ -1,8 +1,9 @@
 """Interleavings of transactions: the real library, every call a turn, deaths and recoveries included.
 
-`COMPLETE` are all schedules of two clients, either of which, or both, may be killed before each of their calls; each
-different end is recovered by purges that are killed at each call, and by consumers that only get. `SAMPLED` are too
-many for a test: random schedules by seed here, all of them in the campaign.
+`COMPLETE` are all schedules of two clients, none, one or both of which may be killed before each of their calls; each
+different end is recovered by purges, some of which are killed at each call, and by consumers that only get. `SAMPLED`
+are bounded: too many for a test, so that here they are random schedules by seed. The campaign runs all of them, and
+those of `transactions.LARGE`, up to its limit.
 """
 
 import dataclasses
@@ -33,11 +34,29 @@ COMPLETE = {
     "31": (1, False, 1_000),
     "32": (2, True, 450),
     "34": (1, False, 2_000),
+    "35": (0, False, 14_000),
+    "36": (1, False, 3_500),
     "37": (2, True, 150),
+    # beside what operators, Spark and producers of many do to the same queues
+    "39": (2, True, 1_000),
+    "40": (1, False, 9_000),
+    "41": (2, True, 850),
+    "42": (1, False, 3_000),
+    "43": (1, False, 5_400),
+    "44": (1, False, 8_600),
+    "45": (1, False, 3_100),
+    "46": (1, False, 9_900),
+    "47": (0, False, 7_700),
+    "48": (1, False, 1_200),
+    "49": (0, False, 18_000),
+    "50": (0, False, 7_000),
+    "51": (1, False, 350),
+    "52": (1, False, 4_700),
 }
 #: Scenario -> random schedules.
 SAMPLED = {number: 400 for number in SCENARIOS if number not in COMPLETE}
-LOSSY = tuple(SCENARIOS)
+#: Lots are pinned there by threads, which a simulation of one thread cannot run.
+LOSSY = tuple(number for number in SCENARIOS if number != "50")
 
 
 @pytest.mark.parametrize("number", COMPLETE)

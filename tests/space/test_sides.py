@@ -177,7 +177,7 @@ def test_purge_is_content_with_whole_seconds(space, monkeypatch):
 
     monkeypatch.setattr(fs, "stat", stat)
     pauses = []
-    monkeypatch.setattr(sides_module.time, "sleep", lambda seconds: pauses.append(seconds))
+    monkeypatch.setattr(sides_module.time, "sleep", pauses.append)
     assert sides_module.orphans(space._ground.directory, 0) == []
     assert 0.9 < pauses[0] <= 2
     for folder in (".", "q", "q/leased"):

@@ -13,7 +13,7 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_token
 from dirqueue.errors import MessageNotFound, SettingsError, access_error
 from dirqueue.layouts.base import Claim
-from dirqueue.layouts.native import inspect, names, sidefile
+from dirqueue.layouts.native import inspect, names, resolve, sidefile
 from dirqueue.layouts.native.cursor import Cursor
 from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.inspect import moved_on
@@ -133,14 +133,20 @@ class Amender:
         return True
 
     def remove(self, entry: Entry) -> bool:
-        """Delete a message in whatever state, by its exact name; False if that name is gone."""
+        """Delete a message in whatever state, by its exact name; False if that name is gone.
+
+        A transaction that holds it is aborted first: it must not commit with a message that went otherwise.
+        """
         try:
-            fs.unlink(entry.place, dir_fd=self._directory.fd)
+            place = resolve.settled(self._directory, entry.place)
+            if place is None:
+                return False
+            fs.unlink(place, dir_fd=self._directory.fd)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise access_error(self._directory.path, "remove a message of", error) from error
-        fs.discard(note_of(entry.place, entry.id), self._directory.fd)
+        fs.discard(note_of(place, entry.id), self._directory.fd)
         if self._extras.look(entry.id):
             self._extras.discard(entry.id)
         sidefile.forget(self._directory, entry.id, entry.card)

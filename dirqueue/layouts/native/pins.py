@@ -287,9 +287,13 @@ class Pins:
 
     def _forget_sides(self, path: str) -> None:
         """Remove the side files of the tasks in an acknowledged lot; only a queue of a space can have any."""
-        if fs.exists(f"../{SPACE}", self.directory.fd):
+        if not fs.exists(f"../{SPACE}", self.directory.fd):
+            return
+        try:
             for _, each in parts.contents(self.directory, path):
                 sidefile.forget(self.directory, each.id, each.card)
+        except FileNotFoundError:
+            pass  # RACE: another process finishes it
 
     def release(self, lot: int) -> bool:
         """Give a lot back to the queue, uncounted; False if it is not there."""

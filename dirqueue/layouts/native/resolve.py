@@ -15,7 +15,7 @@ from typing import NamedTuple
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
-from dirqueue.layouts.native import links, names
+from dirqueue.layouts.native import conditions, links, names
 from dirqueue.layouts.native.conditions import (
     ABORTED,
     COMMITTED,
@@ -115,6 +115,23 @@ class Resolver:
             return settle(self._directory.fd, prefix, condition, verdict, self.register)
         except (FileNotFoundError, PermissionError):
             return False  # RACE: done by another client; or another user's, and left to a process that may
+
+
+def settled(directory: Directory, place: str) -> str | None:
+    """Bring a name to its end, aborting its transaction if that is open; return the name that it has then.
+
+    A plain name is returned as it is. None: it is not there any more, or its transaction is another user's.
+    """
+    folder = names.folder_of(place)
+    condition = conditions.parse(place[len(folder) :])
+    if condition is None:
+        return place
+    register = register_beside(directory)
+    try:
+        there = settle(directory.fd, folder, condition, register.decide(condition.txn), register)
+    except FileNotFoundError:
+        there = True  # RACE: another client did it: the plain name is there now, or was
+    return folder + condition.base.text if there else None
 
 
 def held_until(facts: os.stat_result, condition: Condition, register: Register) -> int:
