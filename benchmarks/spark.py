@@ -22,7 +22,8 @@ import dirqueue.spark
 from dirqueue import Queue
 from dirqueue.layouts.native import staged
 from dirqueue.layouts.native.pins import Limit, Pins
-from dirqueue.layouts.native.supply import claimable
+from dirqueue.spark.living import living
+from dirqueue.spark.partitions import count_pinned
 
 BODY = "cast(lpad(cast(id AS string), 100, 'x') AS binary) AS value"
 #: Records in one message.
@@ -124,7 +125,12 @@ def driver(base, count):
     planning = planned(queue.path)
     pins = Pins(directory, settings, "bench")
     pins.register(600.0)
-    pin = alone(lambda: pins.pin(1, claimable(directory, settings), Limit()))
+
+    def pin_and_count():
+        pins.pin(1, living(queue.layout), Limit())
+        count_pinned(directory, pins.parts(1))
+
+    pin = alone(pin_and_count)
     ack = alone(lambda: pins.ack(1))
     return {
         "driver: publish": publish,
@@ -219,9 +225,13 @@ def ratios(took):
         "queue_to_queue_over_noop": wall["stream to noop, rows"] / wall["stream to queue, rows"],
         "queue_to_queue_over_plain": wall["stream to queue, rows"]
         / (wall["put_many, two processes"] + wall["consume, two processes"]),
-        # Acknowledged lots are removed while the next batch runs: nobody waits for that.
+        # Acknowledged lots are removed while the next batch runs: only the end of availableNow waits for that.
         "driver_share_of_queue_to_queue": took["driver: pin"][1] / took["stream to queue, rows"][1],
+        "driver_share_with_acks": (took["driver: pin"][1] + took["driver: ack"][1])
+        / took["stream to queue, rows"][1],
         "records_over_parquet": wall["Parquet: stream to Parquet"] / wall["stream to queue, records"],
+        "records_over_parquet_cpu": took["Parquet: stream to Parquet"][1]
+        / took["stream to queue, records"][1],
     }
     if "binaryFile, the same directory" in wall:
         found["read_over_binaryFile"] = wall["binaryFile, the same directory"] / wall["batch read, rows"]

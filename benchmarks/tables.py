@@ -365,6 +365,18 @@ SPARK_GOALS: tuple[tuple[str, str, str, Callable[[float], bool]], ...] = (
         lambda x: x <= 0.15,
     ),
     (
+        "queue to queue, the same with the removal of what is acknowledged, which runs beside the next batch",
+        "driver_share_with_acks",
+        "",
+        lambda _: True,
+    ),
+    (
+        "queue to queue as records, CPU of plain Parquet streamed to Parquet",
+        "records_over_parquet_cpu",
+        "",
+        lambda _: True,
+    ),
+    (
         "queue to queue as records, rate of plain Parquet streamed to Parquet",
         "records_over_parquet",
         "at least 0.5",

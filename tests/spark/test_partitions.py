@@ -27,12 +27,12 @@ def listing(count, state):
             yield Entry(id, state, f"{str(put)[:8]}.batch/{str(put)[:10]}.part/{id}", put)
 
 
-def test_a_million_names_travel_in_small_tasks():
+def test_many_names_travel_in_small_tasks():
     """At most 20 bytes a message, at most 2 MB a task, even if one task is asked for; and nothing is left out."""
-    entries = list(listing(1_000_000, "ready"))
+    entries = list(listing(3 * MOST, "ready"))
     tasks = split("/spool/q", "native", entries, 1)
     sizes = [len(pickle.dumps(task)) for task in tasks]
-    assert len(tasks) == 1_000_000 // MOST
+    assert len(tasks) == 3
     assert max(sizes) < LIMIT // 64
     assert sum(sizes) < 20 * len(entries)
 

@@ -136,6 +136,7 @@ def test_the_session_keeps_what_spark_submit_was_given(without_java, tmp_path):
     assert done.stdout.splitlines() == ["['mine', 'local[1]', 'true', '3']", "WARN"], done.stderr
 
 
+@pytest.mark.slow
 def test_the_session_keeps_what_spark_defaults_configures(without_java, tmp_path):
     """Started by Python itself: spark-defaults.conf outranks the defaults of session(), its arguments outrank both."""
     defaults = {
@@ -162,7 +163,7 @@ def test_log_settings_of_spark_are_kept(tmp_path, monkeypatch):
     assert "log4j2" not in sessions._options("")
 
 
-@pytest.mark.parametrize("machine", ["no Java", "a whole JDK"])
+@pytest.mark.parametrize("machine", ["no Java", pytest.param("a whole JDK", marks=pytest.mark.slow)])
 def test_a_job_of_the_command_prints_nothing_on_stderr(without_java, tmp_path, machine):
     """Cron mails whatever is printed: neither Java, nor Spark's start, nor its log has anything to say."""
     Queue(tmp_path / "q").put(b"1")

@@ -19,7 +19,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dirqueue import states
@@ -47,6 +47,8 @@ REMOTE_THREADS = 16
 WORTH_WAITING = 256
 #: A consumer without a note of its owner is one being made, or half given up: it is left alone for so long.
 OWNERLESS_SECONDS = 3600.0
+#: Applies a function to each of many, and gives the results.
+Each = Callable[[Callable[[str], int], Sequence[str]], Iterable[int]]
 _CONSUMER = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _LOT = re.compile(r"(0|[1-9][0-9]{0,18})(\.new|\.ack)?")
 
@@ -260,12 +262,18 @@ class Pins:
         self._sync(self.base)
         return f"{lot}.ack"
 
-    def finish(self, name: str, *, keep: bool) -> int:
-        """Remove an acknowledged lot, or move its messages to done/; return their number."""
+    def finish(self, name: str, *, keep: bool, mapped: Each = map) -> int:
+        """Remove an acknowledged lot, or move its messages to done/; return their number.
+
+        Args:
+            mapped: Removes the parts: like `map`, or that of a pool of threads.
+        """
         path = f"{self.base}/{name}"
         if not keep:
             self._forget_sides(path)
-            return fs.remove_tree(path, self.directory.fd)
+            inner = [f"{path}/{part}" for part in _directories(self.directory, path)]
+            count = sum(mapped(lambda part: fs.remove_tree(part, self.directory.fd), inner))
+            return count + fs.remove_tree(path, self.directory.fd)
         directory, count = self.directory, 0
         rooms, kept = Rooms(directory, sync=self.settings.sync), set()
         try:
@@ -368,6 +376,14 @@ def _next(waiting: Supply, limit: Limit, most: int, size: int, *, begun: bool, f
             size += more
             chunk.append(found)
     return _Part(chunk, size, last=False)
+
+
+def _directories(directory: Directory, path: str) -> list[str]:
+    """Return the directories in a lot; none if it is gone."""
+    try:
+        return fs.directories_in(path, directory.fd)
+    except OSError:
+        return []
 
 
 def consumers(directory: Directory) -> list[str]:

@@ -5,6 +5,7 @@ import errno
 import itertools
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.dying import every_death
@@ -64,6 +65,24 @@ def test_kept_messages_go_to_done(queue_dir):
     mine.ack(1, keep=True)
     (message,) = queue.peek("done")
     assert (message.data, message.attempts) == (b"1", 1)
+
+
+def test_an_acknowledged_lot_is_removed_part_by_part(queue_dir):
+    """Several parties may remove different parts of it at once; what another has removed is no error."""
+    queue, mine = consumer(queue_dir)
+    for _ in range(3):
+        queue.put_many([b"x"] * 4)
+    pin(mine, 1)
+    parts = []
+    (name,) = mine.end_through(1)
+    with ThreadPoolExecutor(2) as pool:
+        gone = mine.finish(
+            name, keep=False, mapped=lambda do, some: (parts.extend(some), pool.map(do, some))[1]
+        )
+    assert (gone, len(parts), len(set(parts))) == (12, 3, 3)
+    assert queue.stats().total == 0
+    assert not mine.names()[1:], "only the owner's note is left"
+    assert mine.finish(name, keep=False) == 0
 
 
 def test_released_lot_is_back_in_its_place(queue_dir):
