@@ -8,12 +8,20 @@ from support.dirq_queues import again, remote, simply
 from support.failing import failing
 from support.kit import drain
 
-from dirqueue import (
-    Empty,
-)
+from dirqueue import Empty, Queue
 from dirqueue.layouts import snapshot
 from dirqueue.layouts.dirq import cursor as dirq_cursor
 from dirqueue.layouts.dirq import layout as dirq_layout
+
+
+def test_element_that_another_consumer_unlocks_is_found_before_its_lease_would_end(normal):
+    """docs/layouts.md: half a second late at most; nothing in the directories shows an unlock."""
+    other = Queue(normal.path, layout="dirq-normal")
+    held = normal.get(timeout=0)
+    with pytest.raises(Empty):
+        other.get(timeout=0)
+    held.release()
+    assert other.get(timeout=5).message.body == b"one"
 
 
 def test_cursor_remembers_a_bounded_number_of_names(queue, monkeypatch):
