@@ -79,8 +79,8 @@ def message(space: Space[Any], ground: Ground, id: str, queue: str | None) -> Me
 def _find(queue: Queue[Any], id: str, codec: Codec[Any]) -> Message[Any] | None:
     """Return a message of a queue; None if it is not in it.
 
-    A priority is part of the id that a message has: one that came from another queue, or was given another priority, has
-    the same time and unique digits, and another digit or more before them.
+    A priority is part of the id that a message has: one that came from another queue, or was given another priority,
+    has the same time and unique digits, and other digits before them.
     """
     own = id[-ID_DIGITS:]
     for each in dict.fromkeys((id, own)):
