@@ -195,9 +195,9 @@ class _Conversion:
                 f"redrive or clear them first",
                 path=self.path,
             )
-        if stats.leased and not wait:
+        if (held := stats.leased - stats.expired) and not wait:
             raise QueueError(
-                f"{stats.leased} messages of {self.path!r} are held: stop the consumers, or give wait=SECONDS",
+                f"{held} messages of {self.path!r} are held: stop the consumers, or give wait=SECONDS",
                 path=self.path,
             )
         fs.make_directories(self.moving)

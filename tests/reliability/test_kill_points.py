@@ -1,58 +1,14 @@
 """Die before or after every call of every operation: no promised message is lost, no ended message comes back."""
 
-import contextlib
 import os
 import time
 
 import pytest
 from support.checker import leftovers, messages, problems
+from support.dying import Died, Killer
 from support.kit import LONG, drain
 
 from dirqueue import Queue
-from dirqueue.disk import fs
-
-
-class Died(BaseException):
-    """Stands for SIGKILL: no handler of the library may act after it."""
-
-
-class Killer:
-    """Replaces every call of fs: the process dies before or after call `at`, and stays dead."""
-
-    def __init__(self, at, *, after):
-        self.at, self.after = at, after
-        self.count = 0
-        self.dead = False
-        self.real = {name: getattr(fs, name) for name in fs.CALLS}
-
-    def __enter__(self):
-        for name, call in self.real.items():
-            setattr(fs, name, self.wrap(call))
-        return self
-
-    def __exit__(self, *_):
-        for name, call in self.real.items():
-            setattr(fs, name, call)
-
-    def wrap(self, call):
-        def wrapped(*arguments, **named):
-            if self.dead:
-                if call is self.real["close"]:
-                    return call(*arguments)  # the kernel closes the files of a dead process
-                raise Died
-            self.count += 1
-            if self.count != self.at:
-                return call(*arguments, **named)
-            if self.after:
-                with contextlib.suppress(OSError):
-                    result = call(*arguments, **named)
-                    if hasattr(result, "close"):
-                        result.close()  # a listing, which the kernel would close
-            self.dead = True
-            raise Died
-
-        return wrapped
-
 
 SETTINGS = {"margin": 0, "lease": LONG, "stale": 0, "backoff": 0}
 
@@ -168,14 +124,14 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("how", ["before", "after"])
 @pytest.mark.parametrize(
     "kept",
     [{}, {"sync": True}, {"keep_done": True}, {"links": True, "sync": True}],
     ids=["plain", "sync", "done", "links"],
 )
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.__name__)
-def test_death_at_any_call_breaks_nothing(tmp_path, operation, kept, after):
+def test_death_at_any_call_breaks_nothing(tmp_path, operation, kept, how):
     """For n = 1, 2, ... until the operation completes: die at call n, check, purge, check again, drain."""
     ends, adds = OPERATIONS[operation]
     settings = {"sync": False, **SETTINGS, **kept}
@@ -186,7 +142,7 @@ def test_death_at_any_call_breaks_nothing(tmp_path, operation, kept, after):
         queue.put(b"two")
         act = operation(queue)
         before = set(messages(path)[0].values())
-        with Killer(at, after=after) as killer:
+        with Killer(at, how) as killer:
             try:
                 act()
             except Died:

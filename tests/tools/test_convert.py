@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import threading
+import time
 
 import pytest
 from support.kit import PATIENCE, drain, files, wait_until
@@ -207,6 +208,16 @@ def test_convert_stops_waiting_after_wait_seconds(tmp_path):
         lease.release()
     assert convert_queue(tmp_path / "q", layout="native").messages == 1
     assert sorted(converted(tmp_path / "q", "native")) == bodies
+
+
+def test_convert_takes_messages_whose_lease_is_over(tmp_path):
+    with Queue.create(tmp_path / "q", sync=False, margin=0) as queue:
+        queue.put_many(bodies := [b"m1", b"m2"])
+        queue.get(timeout=0, lease=0.001)
+        time.sleep(0.01)
+        assert queue.stats().expired == 1
+    assert convert_queue(tmp_path / "q", layout="dirq-simple").messages == 2
+    assert sorted(converted(tmp_path / "q", "dirq-simple")) == bodies
 
 
 # --- what a power cut would leave ------------------------------------------------------------------------------

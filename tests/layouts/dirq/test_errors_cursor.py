@@ -56,6 +56,14 @@ def test_times_of_a_network_filesystem_are_not_trusted(queue):
     assert cursor._mtime(where) == -1
 
 
+def test_names_that_another_thread_has_just_listed_are_not_listed_again(queue):
+    """The names ran out as one thread looked, and another had filled them when its turn came."""
+    cursor = queue.layout._cursor
+    cursor.run, cursor.snapshot.expires = ["x"], math.inf
+    assert cursor.fill(1 << 60)
+    assert cursor.run == ["x"]  # which a listing would not have found
+
+
 class Gone(list):
     """A list from which another thread takes the last item just before us."""
 

@@ -4,62 +4,32 @@ import contextlib
 import os
 
 import pytest
+from support.dying import Died, Killer
 from support.kit import LONG, drain
 
 from dirqueue import DirQueueError, Queue
-from dirqueue.disk import fs
 from dirqueue.layouts.text import grammar, journal
 
 SETTINGS = {"sync": False, "margin": 0, "lease": LONG, "backoff": 0, "layout": "text"}
 PAGE = grammar.PAGE
 
 
-class Died(BaseException):
-    """Stands for SIGKILL: no handler of the library may act after it."""
+class TornKiller(Killer):
+    """Dies in the midst of a write, too (how="torn")."""
 
-
-class Killer:
-    """Replaces every call of fs: the process dies before, after or in the midst of call `at`, and stays dead."""
-
-    def __init__(self, at, how):
-        self.at, self.how = at, how
-        self.count, self.dead = 0, False
-        self.real = {name: getattr(fs, name) for name in fs.CALLS}
-
-    def __enter__(self):
-        for name, call in self.real.items():
-            setattr(fs, name, self.wrap(name, call))
-        return self
-
-    def __exit__(self, *_):
-        for name, call in self.real.items():
-            setattr(fs, name, call)
-
-    def wrap(self, name, call):
-        def wrapped(*arguments, **named):
-            if self.dead:
-                if name == "close" or (name == "flock" and arguments[1] & 8):
-                    return call(*arguments)  # the kernel closes the files of a dead process, and unlocks them
-                raise Died
-            self.count += 1
-            if self.count != self.at:
-                return call(*arguments, **named)
-            self.dead = True
-            if self.how == "after" or name == "close":
-                with contextlib.suppress(OSError):
-                    call(*arguments, **named)
-            elif self.how == "torn" and name == "pwritev":
-                fd, (data,), offset, flags = arguments
-                end = os.fstat(fd).st_size
-                cut = PAGE - end % PAGE  # the kernel writes whole pages
-                if cut < len(data):
-                    call(fd, [data[:cut]], offset, flags)
-            elif self.how == "torn" and name == "pwrite":
-                fd, data, offset = arguments
-                call(fd, data[: len(data) // 2], offset)
-            raise Died
-
-        return wrapped
+    def last(self, name, call, arguments, named):
+        super().last(name, call, arguments, named)
+        if name == "close" and self.how != "after":
+            call(*arguments)
+        elif self.how == "torn" and name == "pwritev":
+            fd, (data,), offset, flags = arguments
+            end = os.fstat(fd).st_size
+            cut = PAGE - end % PAGE  # the kernel writes whole pages
+            if cut < len(data):
+                call(fd, [data[:cut]], offset, flags)
+        elif self.how == "torn" and name == "pwrite":
+            fd, data, offset = arguments
+            call(fd, data[: len(data) // 2], offset)
 
 
 def put(queue):
@@ -145,7 +115,7 @@ def _die(path, story, at, how):
     """Run the story's preparation, then the operation, killed at its call `at`; return whether it was over before."""
     with Queue(path, **SETTINGS) as queue:
         act = story(queue)
-        with Killer(at, how) as killer, contextlib.suppress(Died, DirQueueError):
+        with TornKiller(at, how) as killer, contextlib.suppress(Died, DirQueueError):
             act()
         # What the dead process held open is closed; what it remembered is gone.
         queue.layout.ledger.forget()
@@ -206,7 +176,7 @@ def test_death_in_the_recovery_from_a_death(tmp_path, first, how):
             queue.put(b"old0")
             queue.put(b"old1")
         _die(path, put_many, first, "torn")
-        with Queue(path, **SETTINGS) as queue, Killer(at, how) as killer, contextlib.suppress(Died):
+        with Queue(path, **SETTINGS) as queue, TornKiller(at, how) as killer, contextlib.suppress(Died):
             queue.put(b"newest")
         over = not killer.dead
         with Queue(path, **SETTINGS) as fresh:
