@@ -3,7 +3,8 @@
     python benchmarks/space.py                            tmpfs and, as root, ext4 and xfs; about three minutes
     python benchmarks/space.py --on tmpfs --messages 2000 --rounds 3
 
-First table: CPU and calls of one step of a pipeline, with one process: get, put elsewhere, ack; get, ack(then=[Put]).
+First table: CPU of one step of a pipeline, with one process: get, put elsewhere, ack; get, ack(then=[Put]). Beside each the
+same calls with no queue around them: what they cost is the floor, and only what is above it is ours.
 Second table: transactions a second of 1, 4 and 8 processes, each taking from the same queue ("shared") or from one of its
 own ("apart"), beside the same in SQLite (WAL, BEGIN IMMEDIATE, one table) and, where `--postgres URL` names a server and
 psycopg is installed, in PostgreSQL (SELECT ... FOR UPDATE SKIP LOCKED). All in one run, on one place, without fsync, and
@@ -63,19 +64,79 @@ def together(root: str, count: int, **settings: Any) -> float:
     return used
 
 
+def bare_plain(root: str, count: int, *, links: bool = False) -> float:
+    """The calls of `plain` with no queue around them."""
+    return _bare(root, count, links=links, together=False)
+
+
+def bare_together(root: str, count: int, *, links: bool = False) -> float:
+    """The calls of `together`: the message becomes the register, which is forgotten."""
+    return _bare(root, count, links=links, together=True)
+
+
+def _bare(root: str, count: int, *, links: bool, together: bool) -> float:
+    for name in ("source/leased", "target", ".space/txn/P"):
+        os.makedirs(f"{root}/{name}")
+    fd = os.open(root, os.O_RDONLY)
+    names = [f"{1_700_000_000_000_000 + number}{number:09d}" for number in range(count)]
+    for name in names:
+        _write(f"source/{name}", fd, links=links)
+    began = time.process_time()
+    for number, name in enumerate(names):
+        source, held, target = f"source/{name}", f"source/leased/{name}.1.token", f"target/{name}"
+        if links:
+            os.readlink(source, dir_fd=fd)
+        os.rename(source, held, src_dir_fd=fd, dst_dir_fd=fd)
+        if not links:
+            file = os.open(held, os.O_RDONLY, dir_fd=fd)
+            os.read(file, 1000)
+            os.close(file)
+        # Links are put in place by one call, files under another name first, unless a condition hides them.
+        new = f"{target}.if.P-{number}" if together else target if links else f"{target}.new"
+        _write(new, fd, links=links)
+        if together:
+            os.rename(held, f".space/txn/P/{number}", src_dir_fd=fd, dst_dir_fd=fd)
+        if new != target:
+            os.rename(new, target, src_dir_fd=fd, dst_dir_fd=fd)
+        os.unlink(f".space/txn/P/{number}" if together else held, dir_fd=fd)
+    used = (time.process_time() - began) / count
+    os.close(fd)
+    return used
+
+
+def _write(name: str, fd: int, *, links: bool) -> None:
+    if links:
+        os.symlink(b":" + BODY, name.encode(), dir_fd=fd)
+        return
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=fd)
+    os.write(file, BODY)
+    os.close(file)
+
+
+WORKS = {"plain": plain, "together": together, "bare plain": bare_plain, "bare together": bare_together}
+
+
 def steps(place: mounts.Place, count: int, rounds: int) -> None:
     print(f"\n{place.name}: CPU of one step, µs (least of {rounds} rounds of {count})\n")
-    print(f"| {'bodies':8} | {'put + ack':>10} | {'transaction':>11} | ratio |")
-    print(f"|{'-' * 10}|{'-' * 12}|{'-' * 13}|{'-' * 7}|")
+    print(
+        "| bodies | put + ack | its calls | transaction | its calls | ratio | of the calls | ours: of its calls |"
+    )
+    print(
+        "|--------|-----------|-----------|-------------|-----------|-------|--------------|--------------------|"
+    )
     for form, settings in (("files", {}), ("links", {"links": True})):
-        times: dict[str, list[float]] = {"plain": [], "together": []}
+        times: dict[str, list[float]] = {name: [] for name in WORKS}
         for number in range(rounds):
-            for name, work in (("plain", plain), ("together", together)):
-                root = str(place.path / f"{form}-{name}-{number}")
-                times[name].append(work(root, count, sync=False, **settings))
+            for name, work in WORKS.items():
+                root = str(place.path / f"{form}-{name}-{number}".replace(" ", "-"))
+                given = settings if name.startswith("bare") else {"sync": False, **settings}
+                times[name].append(work(root, count, **given))
                 shutil.rmtree(root)
-        one, both = min(times["plain"]) * 1e6, min(times["together"]) * 1e6
-        print(f"| {form:8} | {one:10.1f} | {both:11.1f} | {both / one:5.2f} |")
+        one, both, floor_one, floor_both = (min(times[name]) * 1e6 for name in WORKS)
+        print(
+            f"| {form:6} | {one:9.1f} | {floor_one:9.1f} | {both:11.1f} | {floor_both:9.1f} | {both / one:5.2f} "
+            f"| {floor_both / floor_one:12.2f} | {both / floor_both:6.2f}, plain {one / floor_one:.2f} |"
+        )
 
 
 # --- many processes: transactions a second -----------------------------------------------------------------

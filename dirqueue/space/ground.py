@@ -18,10 +18,10 @@ from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_id, new_token
-from dirqueue.errors import QueueError, SettingsError, Unsupported, access_error
+from dirqueue.errors import QueueAccess, QueueError, SettingsError, Unsupported, access_error
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import holders
-from dirqueue.layouts.native.conditions import REGISTERS, SPACE
+from dirqueue.layouts.native.conditions import REGISTERS
 from dirqueue.layouts.native.register import Register
 from dirqueue.lease import Lease, finish, is_shared
 from dirqueue.message import Message, Put
@@ -31,6 +31,9 @@ from dirqueue.space.commit import Attempt
 from dirqueue.space.owner import Owner
 from dirqueue.space.transaction import Transaction
 from dirqueue.space.work import Aborted, Consumed, Insert, Refused, Work
+
+#: How often a queue is made again that a purge took for the leftover of a dead process.
+TRIES = 6
 
 
 class Root(Directory):
@@ -84,17 +87,27 @@ class Ground:
     def _create_queue(self, path: str) -> None:
         """Create a queue with the settings of the space, in one step: nobody meets it without them."""
         self.directory.make()
-        new = f"{SPACE}/create-{new_token()}"
-        Queue.create(os.path.join(self.path, new), **self._stored).close()
-        fd = self.directory.fd
-        try:
-            fs.rename_in(new, os.path.basename(path), fd)
-            self.directory.sync()
-        except OSError as error:
-            fs.remove_tree(new, fd)
-            # RACE: another client made it, and has used it already.
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise access_error(path, "create", error) from error
+        for _ in range(TRIES):
+            new = f"{stored.UNFINISHED}{new_token()}"
+            try:
+                Queue.create(os.path.join(self.path, new), **self._stored).close()
+                fs.rename_in(new, os.path.basename(path), self.directory.fd)
+                self.directory.sync()
+                return
+            except OSError as error:
+                fs.remove_tree(new, self.directory.fd)
+                # RACE: another client made it, and has used it already.
+                if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                    return
+                # RACE: or we were stopped for so long that a purge took it away; then once more.
+                if error.errno != errno.ENOENT:
+                    raise access_error(path, "create", error) from error
+        raise QueueAccess(
+            f"cannot create {path!r}: what is being made is removed {TRIES} times",
+            path=path,
+            errno=errno.EBUSY,
+            strerror="busy",
+        )
 
     def directory_of(self, name: str) -> str:
         """Return the directory of a queue, in the space."""

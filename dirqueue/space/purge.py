@@ -1,4 +1,4 @@
-"""Cleaning a space: every queue, the registers of processes that are gone, and ids whose message is gone.
+"""Cleaning a space: every queue, what processes that are gone left in .space/, and ids whose message is gone.
 
 Layer: objects.  Touches: conditional names in every queue, .space/.
 Invariant: a register goes only after every name of its transaction has come to its end, as listings show that were
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
 from dirqueue.disk import fs
@@ -21,13 +22,15 @@ from dirqueue.layouts.native import conditions, held_lots, holders, pins
 from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
-from dirqueue.space import ids, reads
+from dirqueue.space import ids, reads, stored
 from dirqueue.space.sides import orphans
 
 if TYPE_CHECKING:
     from dirqueue.space.space import Space
 
 LOCK = f"{SPACE}/purge.lock"
+#: How the names begin of what is being removed.
+AWAY = "removed-"
 
 
 def purge(space: Space[Any], directory: Directory) -> Purged:
@@ -64,12 +67,41 @@ def clean(space: Space[Any], directory: Directory) -> int:
             gone.append(path)
         else:
             _fence(path, fd)
-    removed = ids.clean(directory)
+    removed = ids.clean(directory) + _unfinished(directory, now - stale)
     for path in (*orphans(directory, stale), *_unused_holders(directory, now - stale)):
         removed += fs.discard(path, fd)
     processes = {os.path.basename(path).removesuffix(GONE) for path in gone}
     if gone and not sweep(directory, processes) + _settle_lots(space, processes):
         removed += sum(fs.remove_tree(path, fd) for path in gone)
+    return removed
+
+
+def _unfinished(directory: Directory, before: int) -> int:
+    """Remove queues and settings that a process began to make before then; return their number.
+
+    RACE: renamed away first: a creator that was stopped and goes on finds nothing to publish, and makes another; a
+    queue that is half removed would be one without its settings.
+    """
+    fd, removed = directory.fd, 0
+    for name in _listed(SPACE, fd):
+        path, away = f"{SPACE}/{name}", f"{SPACE}/{AWAY}{name}"
+        facts = _facts(path, fd) if path.startswith((stored.UNFINISHED, f"{SPACE}/{AWAY}")) else None
+        if facts is None:
+            continue
+        if name.startswith(AWAY):
+            away = path
+        elif facts.st_mtime_ns // 1000 >= before:
+            continue
+        else:
+            try:
+                fs.rename_in(path, away, fd)
+            except FileNotFoundError:
+                continue  # finished since, or another purge was faster
+        if S_ISDIR(facts.st_mode):
+            fs.remove_tree(away, fd)
+        else:
+            fs.discard(away, fd)
+        removed += 1
     return removed
 
 

@@ -13,6 +13,7 @@ from dirqueue import states
 from dirqueue.codecs import Codec
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.errors import InvalidId, MessageNotFound, access_error
 from dirqueue.layouts.native import names as native_names
 from dirqueue.layouts.native.conditions import SPACE
@@ -68,12 +69,29 @@ def message(space: Space[Any], ground: Ground, id: str, queue: str | None) -> Me
             pass
     if wanted is not None:
         for name in (queue,) if queue is not None else space.names():
-            try:
-                return space.queue(name).message(wanted)
-            except MessageNotFound:
-                continue
+            found = _find(space.queue(name), wanted, space.codec)
+            if found is not None:
+                return found
     where = f"the queue {queue!r} of {space.path!r}" if queue is not None else repr(space.path)
     raise MessageNotFound(f"there is no message {id!r:.60} in {where}", message_id=str(id)[:60])
+
+
+def _find(queue: Queue[Any], id: str, codec: Codec[Any]) -> Message[Any] | None:
+    """Return a message of a queue; None if it is not in it.
+
+    A priority is part of the id that a message has: one that came from another queue, or was given another priority,
+    has the same time and unique digits, and other digits before them.
+    """
+    own = id[-ID_DIGITS:]
+    for each in dict.fromkeys((id, own)):
+        try:
+            return queue.message(each)
+        except MessageNotFound:
+            continue
+    for entry in queue.layout.entries(states.VISIBLE) if queue.settings.priorities else ():
+        if entry.state in states.VISIBLE and entry.id[-ID_DIGITS:] == own:
+            return Message(entry, queue.layout, codec)
+    return None
 
 
 def empty(space: Space[Any], queues: Iterable[str]) -> bool:

@@ -6,6 +6,7 @@ They are those that a new queue of the space is created with; queues that exist 
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -16,6 +17,10 @@ from dirqueue.errors import SettingsError, access_error
 from dirqueue.layouts.native.conditions import SPACE
 
 FILE = f"{SPACE}/space.json"
+#: How the names begin of settings and queues that are being made.
+UNFINISHED = f"{SPACE}/create-"
+#: How often settings are written again that a purge took for the leftover of a dead process.
+TRIES = 6
 
 
 def read(directory: Directory) -> dict[str, Any]:
@@ -53,10 +58,16 @@ def create(path: str, given: dict[str, Any]) -> None:
 
 
 def _store(directory: Directory, text: bytes) -> None:
-    new = f"{SPACE}/create-{identity.new_token()}"
-    fs.create(new, text, directory.fd, sync=True)
-    try:
-        directory.mount.publish(new, FILE, directory.fd)
-    except FileExistsError:
-        fs.discard(new, directory.fd)  # RACE: another process just did
-    directory.sync(SPACE)
+    """Publish the settings of a space. Raises plain OSError."""
+    for _ in range(TRIES):
+        new = f"{UNFINISHED}{identity.new_token()}"
+        fs.create(new, text, directory.fd, sync=True)
+        try:
+            directory.mount.publish(new, FILE, directory.fd)
+        except FileExistsError:
+            fs.discard(new, directory.fd)  # RACE: another process just did
+        except FileNotFoundError:
+            continue  # RACE: we were stopped for so long that a purge took it away
+        directory.sync(SPACE)
+        return
+    raise OSError(errno.EBUSY, "what is being made is removed each time", FILE)

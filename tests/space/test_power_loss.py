@@ -11,6 +11,7 @@ from lab.powerloss import CHANGING
 from dirqueue import Empty, Put, Space
 from dirqueue.disk import fs
 from dirqueue.layouts.native import conditions, resolve
+from dirqueue.space import commit, sides, transaction
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.needs("loop")]
 
@@ -73,6 +74,41 @@ class Client:
         self.change(both, gone=[("a", held[2]), ("b", first.message.body)], come=[("c", b"two")])
 
 
+class TaskClient(Client):
+    """The same with tasks: what they mean lies in side files, and is replaced again and again."""
+
+    def round(self, number):
+        space = self.space
+        bodies = [f"{number}-{each}".encode() * 200 for each in range(4)]
+        t = space.transaction(holder="ann")
+        id = t.put("a", bodies[0], failures=2, error="no luck")
+        self.change(t.commit, come=[("a", bodies[0] + b"!2")])
+
+        def change(*, put=None, **more):
+            with space.transaction(holder="ann") as t:
+                t.change(space.message(id), **more)
+                if put:
+                    t.put(put, bodies[3], failures=1)
+
+        self.change(
+            lambda: change(body=bodies[1]),
+            gone=[("a", bodies[0] + b"!2")],
+            come=[("a", bodies[1] + b"!2")],
+        )
+        self.change(
+            lambda: change(put="b", body=bodies[2], queue="c", failures=3),
+            gone=[("a", bodies[1] + b"!2")],
+            come=[("c", bodies[2] + b"!3"), ("b", bodies[3] + b"!1")],
+        )
+        lease = space.get("b", timeout=0)
+        self.change(lease.ack, gone=[("b", shown(lease.message))])
+
+
+def shown(message):
+    """Return the body of a message, and the failures that a task has."""
+    return message.body + (b"!%d" % message.failures if message.entry.card else b"")
+
+
 def drained(path):
     """Return all that consumers get who know nothing of transactions."""
     found = collections.Counter()
@@ -81,13 +117,13 @@ def drained(path):
             # Leases of the dead run for another ten minutes: their names are read as they are.
             for message in space.queue(queue).peek("leased"):
                 if conditions.parse(message.entry.place.rpartition("/")[2]) is None:
-                    found[queue, message.body] += 1
+                    found[queue, shown(message)] += 1
             while True:
                 try:
                     lease = space.queue(queue).get(timeout=0)
                 except Empty:
                     break
-                found[queue, lease.message.body] += 1
+                found[queue, shown(lease.message)] += 1
                 lease.ack()
         for queue in "abc":
             purged = space.queue(queue).layout
@@ -113,29 +149,44 @@ def judge(path, *, old, new):
     return [f"neither before nor after: missing {missing}, extra {[(q, b[:12]) for q, b in extra]}"]
 
 
+@pytest.mark.parametrize("of", [Client, TaskClient])
 @pytest.mark.parametrize("kind", COUNTS)
-def test_transaction_is_whole_or_not_there_after_a_power_cut(kind, tmp_path, require, monkeypatch):
+def test_transaction_is_whole_or_not_there_after_a_power_cut(kind, of, tmp_path, require, monkeypatch):
     """Of those that were reported, every one is there."""
     require(kind)
-    taken, wrong = photograph(kind, tmp_path, COUNTS[kind], monkeypatch, sync=True)
+    taken, wrong = photograph(kind, tmp_path, COUNTS[kind], monkeypatch, of, sync=True)
     assert wrong == []
     assert taken == COUNTS[kind]
 
 
-def test_power_cut_undoes_what_is_not_durable(tmp_path, require, monkeypatch):
+@pytest.mark.parametrize("of", [Client, TaskClient])
+def test_power_cut_undoes_what_is_not_durable(of, tmp_path, require, monkeypatch):
     """The control: without flushes the same cuts lose transactions that were reported."""
     require("ext4")
-    _, wrong = photograph("ext4", tmp_path, 20, monkeypatch, sync=False)
+    _, wrong = photograph("ext4", tmp_path, 60, monkeypatch, of, sync=False)
     assert wrong != []
 
 
-def photograph(kind, place, count, monkeypatch, *, sync):
+def test_side_file_that_is_not_flushed_is_noticed(tmp_path, require, monkeypatch):
+    """A planted bug: names that are durable mean side files that are not."""
+    require("ext4")
+
+    def unflushed(sides_, made, fd, *, sync):
+        return sides.write_sides(sides_, made, fd, sync=False)
+
+    monkeypatch.setattr(transaction, "write_sides", unflushed)
+    monkeypatch.setattr(commit, "write_sides", unflushed)
+    _, wrong = photograph("ext4", tmp_path, 120, monkeypatch, TaskClient, sync=True)
+    assert wrong != []
+
+
+def photograph(kind, place, count, monkeypatch, of, *, sync):
     """Take images of one filesystem, after each call of transactions on it; return (images, violations)."""
     image, point = place / f"{kind}.img", place / "mount"
     images.make(kind, image)
     album = images.Album(image, place / "copies", count)
     with images.mounted(kind, image, point) as path:
-        client = Client(album, os.path.join(path, "space"), sync=sync)
+        client = of(album, os.path.join(path, "space"), sync=sync)
         with monkeypatch.context() as patch:
             for name in CHANGING:
                 patch.setattr(fs, name, watched(getattr(fs, name), client))

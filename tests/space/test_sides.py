@@ -6,6 +6,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from support.checker import problems
 from support.dying import Died, dying
 from support.failing import before, failing
 
@@ -317,6 +318,7 @@ def test_death_at_every_call_of_a_change_leaves_the_old_or_the_new(tmp_path):
             seen = space.message(message.id)
             assert (seen.version, seen.body, seen.failures) in ((0, b"work", 1), (1, b"new", 1))
             assert not over or seen.version == 1
+            assert problems(os.path.join(space.path, "q")) == []
             space.get("q", timeout=0).ack()
             space.purge()
             assert not sides(space)
@@ -324,3 +326,36 @@ def test_death_at_every_call_of_a_change_leaves_the_old_or_the_new(tmp_path):
             break
         deaths += 1
     assert deaths >= 5
+
+
+# --- the checker of the laboratory -------------------------------------------------------------------------------
+
+
+def test_the_checker_knows_tasks_in_every_room(space):
+    for number in range(4):
+        task(space, failures=number, delay=120 * (number == 3), id=f"k{number}" if number < 2 else None)
+    space.get("q", timeout=0, holder="bob")
+    space.get("q", timeout=0, holder="bob").reject("bad")
+    space.get("q", timeout=0).release()
+    assert problems(os.path.join(space.path, "q")) == []
+
+
+@pytest.mark.parametrize("bug", ["gone", "torn", "later", "twice", "misplaced"])
+def test_the_checker_notices_a_bug(space, bug):
+    message = task(space)
+    change(space, message, body=b"new")
+    queue, [side] = os.path.join(space.path, "q"), sides(space)
+    place = os.path.join(queue, space.message(message.id).entry.place)
+    if bug == "gone":
+        os.unlink(side)
+    elif bug == "torn":
+        os.truncate(side, 5)
+    elif bug == "later":
+        with open(side, "wb") as file:
+            file.write(of_version(9))
+    elif bug == "twice":
+        with open(place.replace("~1~", "~2~"), "wb"):
+            pass
+    else:
+        os.rename(place, os.path.join(queue, "leased", os.path.basename(place)))
+    assert len(problems(queue)) == 1

@@ -1050,3 +1050,28 @@ def test_a_new_queue_is_made_with_its_settings_by_many_at_once(tmp_path):
             space.close()
     assert failed == []
     assert not [name for name in os.listdir(tmp_path / "space" / ".space") if name.startswith("create-")]
+
+
+def test_an_id_is_found_whatever_priority_its_message_got(tmp_path):
+    """Its own one, and the one that was drawn when it was put, in the queue that it is in now."""
+    with Space(tmp_path / "s", sync=False) as space:
+        Queue.create(tmp_path / "s" / "urgent", priorities=True, sync=False).close()
+        drawn = space.put("q", b"x")
+        space.put("q", b"k", id="K")
+        for message in space.messages("q"):
+            with space.transaction() as t:
+                t.move(message, "urgent")
+        assert (space.message("K").body, space.message(drawn).body) == (b"k", b"x")
+        assert space.message("K", "urgent").own_id == "K"
+        space.put("q", b"again", id="K", skip_existing=True)
+        assert space.messages("q") == []
+        space.message("K").change(priority=2)
+        assert space.message("K").priority == 2
+        with space.transaction() as t:
+            t.move(space.message("K"), "q")
+        assert space.message("K", "q").body == b"k"
+        with pytest.raises(dirqueue.MessageNotFound):
+            space.message("K", "urgent")
+        space.get("q", timeout=0).ack()
+        with pytest.raises(dirqueue.MessageNotFound):
+            space.message("K")

@@ -7,6 +7,7 @@
 import json
 import os
 import re
+import zlib
 from collections import defaultdict
 from typing import NamedTuple
 
@@ -14,12 +15,18 @@ ID = r"[1-9][0-9]{12}|[1-9][0-9]{15}|[1-9][0-9]{24,33}"
 UNTIL = r"[1-9][0-9]{15}|[1-9][0-9]{12}"
 COUNT = r"0|[1-9][0-9]{0,5}"
 TOKEN = r"[A-Za-z0-9_-]{1,100}"
+NUMBER = r"0|[1-9][0-9]{0,8}"
+KEY = r"[A-Za-z0-9_-]{1,36}|=[a-z2-7]{32}"
+CARD = rf"~(?P<version>{NUMBER})~(?P<side>{NUMBER})(?:~(?:{KEY}))?"
 KINDS = {
     "ready": rf"(?P<id>{ID})",
     "new": rf"(?P<id>{ID})\.new",
     "delayed": rf"(?P<id>{ID})\.(?P<until>{UNTIL})\.(?P<n>{COUNT})",
     "leased": rf"(?P<id>{ID})\.(?P<until>{UNTIL})(?:\.(?P<n>{COUNT})\.(?P<token>{TOKEN}))?",
     "acked": rf"(?P<id>{ID})\.(?P<until>{UNTIL})\.(?P<n>{COUNT})\.(?:{TOKEN})\.ack",
+    "task": rf"(?P<id>{ID})\.(?P<until>{UNTIL})\.(?:(?P<n>{COUNT})|0\.(?:{TOKEN})){CARD}",
+    "held task": rf"(?P<id>{ID})\.(?P<until>{UNTIL})\.(?P<n>[1-9][0-9]{{0,5}})\.(?P<token>{TOKEN}){CARD}",
+    "acked task": rf"(?P<id>{ID})\.(?P<until>{UNTIL})\.(?P<n>{COUNT})\.(?:{TOKEN}){CARD}\.ack",
     "note": rf"(?P<id>{ID})\.error",
     "note.new": rf"(?P<id>{ID})\.error\.new",
     "staging": rf"(?P<id>{ID})\.batch\.new",
@@ -32,7 +39,9 @@ MINUTE, HOUR = 60_000_000, 3_600_000_000
 #: Rooms -> how long a bucket in them is, in microseconds; 0: no buckets.
 ROOMS = {"leased": 0, "later": MINUTE, "dead": HOUR, "done": HOUR}
 FURNITURE = {"queue.json", ".purge.lock", ".ballast", "paused", "attributes"}
-MESSAGES = ("ready", "delayed", "leased")
+#: What the kinds with a card are without it; a free task whose time has come may lie at the top too.
+UNCARDED = {"task": "delayed", "held task": "leased", "acked task": "acked"}
+MESSAGES = ("ready", "delayed", "leased", "task", "held task")
 DIRECTORIES = ("batch", "slice", "part", "staging")
 NOTES = ("note", "note.new")
 #: What may lie where. A cancelled message is for a moment a tombstone where it lay.
@@ -72,6 +81,9 @@ class Found(NamedTuple):
     place: str = "top"
     #: The bucket that it lies in, at whatever depth; None if in none.
     bucket: int | None = None
+    #: The version, and the number of the side file, that a card says; None without one.
+    version: int | None = None
+    side: int | None = None
 
 
 def kind_of(name):
@@ -106,7 +118,9 @@ def survey(path):
             said = match.groupdict()
             until = said.get("until") or ""
             micros = int(until or 0) * (1000 if len(until) == 13 else 1)
-            found.append(Found(kind, said["id"], full, where, int(said.get("n") or 0), micros, place, bucket))
+            card = [None if said.get(word) is None else int(said[word]) for word in ("version", "side")]
+            attempts = int(said.get("n") or 0)
+            found.append(Found(kind, said["id"], full, where, attempts, micros, place, bucket, *card))
             if kind in ("batch", "slice", "part"):
                 walk(full, where, kind, bucket)
 
@@ -152,9 +166,10 @@ def problems(path, *, earlier=False):
             wrong.append(f"{each.path} is not what its name says")
         elif each.kind in MESSAGES:
             names[each.id].append(each)
+            wrong += [f"{each.path} {reason}" for reason in _misread(path, each)]
             if os.path.islink(each.path) and os.readlink(each.path)[:1] != ":":
                 wrong.append(f"{each.path} is a link that leads elsewhere")
-            if os.lstat(each.path).st_nlink != 1:
+            if os.lstat(each.path).st_nlink != 1 and each.version is None:
                 # Only a publish or redrive by link that was killed leaves two names of one file.
                 wrong.append(f"{each.path} has more than one name")
         elif each.kind == "note":
@@ -167,13 +182,36 @@ def problems(path, *, earlier=False):
     return wrong
 
 
+def side_of(path, id, number):
+    """Return where the side file of a task lies; `path` is its queue."""
+    own = id[-25:]
+    part = f"{zlib.crc32(own.encode()) & 0xFF:02x}"
+    return os.path.join(os.path.dirname(os.path.abspath(path)), ".space", "side", part, f"{own}.{number}")
+
+
+def _misread(path, each):
+    """Yield why the side file that a task means is not its own."""
+    if not each.side:
+        return
+    try:
+        with open(side_of(path, each.id, each.side), "rb") as file:
+            if json.loads(file.readline())["version"] > each.version:
+                yield "means a side file of a later version"
+    except FileNotFoundError:
+        yield "means a side file that is not there"
+    except (ValueError, KeyError):
+        yield "means a side file that is torn"
+
+
 def _is_directory(path):
     return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _misplaced(each, earlier):
     """Yield why an entry does not belong where it lies."""
-    if each.kind not in ALLOWED[each.place] and not (earlier and each.kind in ALSO[each.place]):
+    kind = UNCARDED.get(each.kind, each.kind)
+    free = each.kind == "task" and each.place in ("top", "slice")
+    if kind not in ALLOWED[each.place] and not free and not (earlier and kind in ALSO[each.place]):
         yield f"does not belong in {each.place}"
     length = ROOMS.get(each.place)
     if length and each.bucket is None and not (earlier and each.where != "live"):
@@ -181,13 +219,14 @@ def _misplaced(each, earlier):
     room = "later" if each.where == "live" else each.where
     if each.bucket is not None and each.bucket % ROOMS[room]:
         yield "lies in a bucket that begins at no full minute or hour"
-    elif each.kind == "delayed" and each.bucket not in (None, each.until - each.until % ROOMS[room]):
+    elif kind == "delayed" and each.bucket not in (None, each.until - each.until % ROOMS[room]):
         yield "lies in the bucket of another time"
 
 
 def leftovers(path):
     """Return the paths that a purge should have removed."""
-    return [each.path for each in survey(path) if each.kind in ("new", "note.new", "staging", "acked")]
+    kinds = ("new", "note.new", "staging", "acked", "acked task")
+    return [each.path for each in survey(path) if each.kind in kinds]
 
 
 def orphans(path):

@@ -14,6 +14,7 @@ sign of life for its timeout loses its lots to the queue, and learns it when it 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -124,8 +125,7 @@ class Pins:
         self, lot: int, waiting: Supply, limit: Limit, *, progress: Callable[[], None] | None = None
     ) -> int:
         """Move messages into a lot and seal it; return their number."""
-        directory = self.directory
-        new = f"{self.base}/{lot}.new"
+        directory, new = self.directory, f"{self.base}/{lot}.new"
         try:
             self.give_back(f"{lot}.new")  # CRASH: of an earlier try
             if not fs.make_inner(new, directory.fd):
@@ -295,13 +295,10 @@ class Pins:
 
     def _forget_sides(self, path: str) -> None:
         """Remove the side files of the tasks in an acknowledged lot; only a queue of a space can have any."""
-        if not fs.exists(f"../{SPACE}", self.directory.fd):
-            return
-        try:
-            for _, each in parts.contents(self.directory, path):
-                sidefile.forget(self.directory, each.id, each.card)
-        except FileNotFoundError:
-            pass  # RACE: another process finishes it
+        if fs.exists(f"../{SPACE}", self.directory.fd):
+            with contextlib.suppress(FileNotFoundError):  # RACE: another process finishes it
+                for _, each in parts.contents(self.directory, path):
+                    sidefile.forget(self.directory, each.id, each.card)
 
     def release(self, lot: int) -> bool:
         """Give a lot back to the queue, uncounted; False if it is not there."""
@@ -309,8 +306,7 @@ class Pins:
 
     def give_back(self, name: str) -> bool:
         """Make a lot, sealed or not, a batch of the queue again by one rename; False if it holds nothing."""
-        directory = self.directory
-        path = f"{self.base}/{name}"
+        directory, path = self.directory, f"{self.base}/{name}"
         try:
             ids = [each.id for _, each in parts.contents(directory, path)]
             if not ids:
