@@ -80,7 +80,7 @@ class Attempt:
         # With needs, every name that T writes must be held before the first look at what it reads: otherwise two
         # transactions that each need what the other one takes could both commit.
         self._lean = not work.need and (mount.ordered or not work.sync)
-        self._sides = [*work.sides, *(each.side for each in work.insert if each.side is not None)]
+        self._sides = [*work.sides, *[each.side for each in work.insert if each.side is not None]]
         #: Of these, what it has written.
         self._made: list[str] = []
         self._staged: list[Insert] = []
@@ -329,7 +329,8 @@ class Attempt:
             except OSError as error:
                 failed = error
         applied = self._apply()
-        leave_carried(self._work)
+        if self._work.left:
+            leave_carried(self._work)
         if self._work.carry:
             carry_notes(self._work.carry, self._fd)
         if applied and self._work.drop and failed is None:

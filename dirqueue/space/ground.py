@@ -258,17 +258,17 @@ class Ground:
         COST: 65 µs of CPU instead of 112 for a get and an ack with one put, on tmpfs (benchmarks/space.py).
         """
         layout, claim = lease.layout, lease.claim
-        source = self._own.get(layout)
+        source, own = self._own.get(layout), layout.settings
         if (
             source is None
             or is_shared(lease)
             or claim.attempts != 1
             or "~" in claim.place
-            or layout.settings.keep_done
+            or own.keep_done
             or claim.extras is not None
         ):
             return False
-        inserts, sync = [], layout.settings.sync
+        inserts, sync, codec = [], own.sync, self.codec
         for queue, body, delay, priority, id, _, ttl, attributes in puts:
             if delay or priority is not None or id is not None or queue not in self._real:
                 return False
@@ -278,11 +278,7 @@ class Ground:
             settings = target.settings
             if settings.max_size or settings.max_messages or settings.priorities:
                 return False
-            data = (
-                body
-                if self.codec is codecs.BYTES and type(body) is bytes
-                else codecs.encode(self.codec, body)
-            )
+            data = body if codec is codecs.BYTES and type(body) is bytes else codecs.encode(codec, body)
             new = new_id()
             place: str = target.place_for(new, None)  # type: ignore[attr-defined]
             link = target.link_at if settings.links else None  # type: ignore[attr-defined]
