@@ -46,13 +46,14 @@ class Owner:
         self._folders: set[str] = set()
         self._since = 0.0
 
-    def begin(self) -> str:
-        """Return the name of a new transaction. Raises plain OSError."""
+    def begin(self) -> tuple[str, str]:
+        """Return the name of a new transaction, and the path of its register. Raises plain OSError."""
         with self._lock:
             if not self._process or self._number >= MAX_NUMBER:
                 self._make()
-            self._number += 1
-            return f"{self._process}-{self._number}"
+            self._number = number = self._number + 1
+            process = self._process
+        return f"{process}-{number}", f"{REGISTERS}/{process}/{number}"
 
     def _make(self) -> None:
         fd = self.directory.fd
