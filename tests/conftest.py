@@ -54,18 +54,22 @@ def pytest_configure(config):
     tempfile.tempdir = None
 
 
-def pytest_collection_finish():
-    """Keep what was collected out of the collector's way: a look at it takes 0.3 s, and some tests look often."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
     if scratch := config.stash.get(_scratch, None):
         os.environ.pop("TMPDIR", None)
         tempfile.tempdir = None
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen():
+    """Keep what pytest has collected and reported out of the collector's way.
+
+    COST: a look at all of it takes 0.3 s, and some tests look a hundred times.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

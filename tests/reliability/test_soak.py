@@ -13,10 +13,10 @@ pytestmark = pytest.mark.timeout(600)
 
 def test_soak_of_all_layouts_and_real_dirq_loses_no_message(tmp_path):
     """A SIGKILL every 0.1 to 0.5 s, two of six queues shared with dirq 1.8: no message is lost, torn or doubled."""
-    account = soak.run(tmp_path, 30.0, sites=soak.every_layout(tmp_path / "queues"), pace=0.03)
+    account = soak.run(tmp_path, 15.0, sites=soak.every_layout(tmp_path / "queues"), pace=0.03)
     assert account.wrong == [], str(account)
-    assert account.seconds >= 30.0
-    assert account.kills >= 15
+    assert account.seconds >= 15.0
+    assert account.kills >= 8
     assert account.acked > 0
     assert account.by_dirq > 0
 

@@ -365,7 +365,7 @@ def test_workers_are_shown_with_what_they_hold(serve, spool, browser):
     """On their own page, and above the leased messages of a queue."""
     lease = dirqueue.Queue(spool / "orders").get(timeout=0, lease=3600)
     browser.open(serve().url)
-    browser.until("document.querySelector('header nav a[href=\"#/workers\"]')")
+    browser.until("document.querySelector('#live.on')")  # a click before the scripts ran would lose the token
     browser.js("document.querySelector('header nav a[href=\"#/workers\"]').click()")
     browser.until("document.querySelectorAll('table.workers tbody tr').length === 1")
     cells = browser.js(
