@@ -11,7 +11,7 @@ import errno
 
 from dirqueue.disk import fs, identity
 from dirqueue.disk.clock import micros
-from dirqueue.disk.directory import Directory
+from dirqueue.disk.directory import Directory, not_found
 from dirqueue.errors import LeaseLost, QueueError, access_error
 from dirqueue.layouts.base import Claim, lost
 from dirqueue.layouts.native import holders, names, sidefile
@@ -52,8 +52,7 @@ class Settler:
         directory, place = self.directory, held.place
         fd = directory.fd
         if fd < 0:
-            directory.need()
-            fd = directory.fd
+            raise not_found(directory.path)
         try:
             if self._keep_done:
                 self._side.to_done(held)
