@@ -11,7 +11,8 @@ from support.native import listed, place_of
 from dirqueue import Empty, LeaseLost, waiting
 from dirqueue.layouts.native.supply import claimable
 
-NUMBERS = iter(range(1, 1 << 30))
+#: None that one of the directories below has.
+NUMBERS = iter(range(1000, 1 << 30))
 #: Where the earlier format had live messages: the top, and directories of them.
 FOLDERS = {
     "top": "",
