@@ -52,7 +52,7 @@ reference: .venv/.test ## write docs/reference and the man page from the code
 docs: .venv/.test ## the documentation as a site in site/, without a warning
 	@$(BIN)/sphinx-build -q -W --keep-going -j 2 -c docs/site -d .venv/doctrees . site
 
-bench: .venv-bench/.done ## measure against the floor and every peer, about ten minutes; writes docs/benchmarks.md
+bench: .venv-bench/.done ## measure against the floor and every peer, a quarter of an hour; writes docs/benchmarks.md
 	.venv-bench/bin/python benchmarks/run.py
 
 bench-quick: .venv-bench/.done ## the same with few messages, about a minute; writes benchmarks/results/quick/

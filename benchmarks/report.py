@@ -104,7 +104,7 @@ def method(facts: dict[str, Any], figures: Figures, where: str) -> list[str]:
         "without a journal is refused: there every creation checks recently deleted inodes, and all would measure",
         "that.",
         "Run it yourself:",
-        "`make bench` (about ten minutes) or `make bench-quick` (one); raw figures are in",
+        "`make bench` (a quarter of an hour) or `make bench-quick` (one); raw figures are in",
         f"[results.json]({where}/results.json).",
         "",
     ]
