@@ -42,6 +42,16 @@ def receive(pipe):
     return pipe.recv()
 
 
+def sent_by(die):
+    """Run `die(pipe)` in a child that dies in it; return what it has sent."""
+    here, there = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=die, args=(there,))
+    child.start()
+    sent = receive(here)
+    child.join()
+    return sent
+
+
 @pytest.fixture
 def queue(queue_dir):
     queue = Queue(queue_dir)
@@ -84,11 +94,7 @@ def test_a_source_whose_offset_is_logged_keeps_its_messages(queue):
         there.send(end)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    here, there = FORK.Pipe(duplex=False)
-    child = FORK.Process(target=die, args=(there,))
-    child.start()
-    end = receive(here)
-    child.join()
+    end = sent_by(die)
     assert source(queue).latestOffset(START, ALL) == START
     assert rows(source(queue), START, end) == [b"1", b"2", b"3"]
 
@@ -104,11 +110,7 @@ def test_a_source_that_dies_while_its_offset_is_logged_goes_on(queue, now):
         there.send(source(queue).latestOffset(START, ALL))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    here, there = FORK.Pipe(duplex=False)
-    child = FORK.Process(target=die, args=(there,))
-    child.start()
-    end = receive(here)
-    child.join()
+    end = sent_by(die)
     reader = source(queue)
     if now:
         reader.prepareForTriggerAvailableNow()
