@@ -5,9 +5,10 @@
 
 First table: the CPU of a message that is published, and of one that is claimed, read and acknowledged, as ratios to the
 file floor and to the link floor in C: of the least of the rounds, in which all take turns. Second table: the wall time
-of one durable put, by one and by four processes at once, on images that lie on the real disk; median and least. The
-last rows are bare calls: what the filesystem takes for a name in a directory, and for a page at the end of a file.
-Third table: what one durable put asks of that disk, counted by the kernel: the same however busy the machine is.
+of one durable put, by one and by four processes at once, median and least: on images that lie on the real disk, where
+the disk decides, and on images in memory, where the filesystem and the program do. The last rows are bare calls: what
+the filesystem takes for a name in a directory, and for a page at the end of a file. Third table: what one durable put
+asks of that disk, counted by the kernel: the same however busy the machine is.
 
     python benchmarks/links.py --write                keep the figures in results/links.json
     python benchmarks/links.py --counts               only durable puts; --puts 0: only CPU
@@ -241,10 +242,10 @@ def durable(where: str, name: str, processes: int, count: int) -> float:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def compare_durable(name: str, where: str, options: argparse.Namespace) -> dict[str, list[float]]:
+def compare_durable(name: str, where: str, image: str, options: argparse.Namespace) -> dict[str, list[float]]:
     """Print the second table of one filesystem."""
     print(
-        f"\n{name}, on the disk: one durable put of 100 bytes, milliseconds of wall: "
+        f"\n{name}, {image}: one durable put of 100 bytes, milliseconds of wall: "
         "median by 1 and by 4 processes, least by 1 and by 4"
     )
     names = list(DURABLE)
@@ -279,6 +280,21 @@ def compare_requests(name: str, where: str, options: argparse.Namespace) -> dict
         rows[each] = [round(count, 2) for count in spent]
         print(f"{each:32}", *(f"{count:7.2f}" for count in rows[each]), flush=True)
     return rows
+
+
+def measure_durable(name: str, options: argparse.Namespace) -> None:
+    """Print the second and the third table of one filesystem."""
+    for image, disk in (("on the disk", Path(tempfile.gettempdir())), ("in memory", None)):
+        try:
+            with mounts.place(name, disk=disk) as place:
+                tables = {f"durable put {image}, ms": compare_durable(name, str(place.path), image, options)}
+                if disk is not None:
+                    rows = compare_requests(name, str(place.path), options)
+                    tables["durable put: writes, KiB, flushes"] = rows
+                for title, rows in tables.items() if options.write else ():
+                    keep(name, place.about, title, rows)
+        except mounts.Refused as refusal:
+            print(f"left out: {refusal}", file=sys.stderr)
 
 
 def _requests(device: str) -> tuple[float, ...]:
@@ -321,17 +337,7 @@ def main() -> None:
             print(f"left out: {refusal}", file=sys.stderr)
     for name in options.on:
         if name != "tmpfs" and options.puts:
-            try:
-                with mounts.place(name, disk=Path(tempfile.gettempdir())) as place:
-                    for title, table in (
-                        ("durable put, ms", compare_durable),
-                        ("durable put: writes, KiB, flushes", compare_requests),
-                    ):
-                        rows = table(name, str(place.path), options)
-                        if options.write:
-                            keep(name, place.about, title, rows)
-            except mounts.Refused as refusal:
-                print(f"left out: {refusal}", file=sys.stderr)
+            measure_durable(name, options)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 IMAGE_SIZE = 6 << 30
+#: On a disk an image is written in full, so it is smaller.
+DISK_IMAGE_SIZE = 1 << 30
 MAKE = {
-    "ext4": ["mkfs.ext4", "-q", "-F", "-N", "1500000", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
-    "xfs": ["mkfs.xfs", "-q", "-f"],
+    "ext4": "mkfs.ext4 -q -F -N 1500000 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0".split(),
+    "xfs": "mkfs.xfs -q -f -K".split(),
 }
 SHM = "/dev/shm"
 REFUSAL = (
@@ -94,7 +96,12 @@ def _image(name: str, disk: Path | None) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(dir=where, prefix="dirqueue-bench-") as base:
         image, point = Path(base, "image"), Path(base, "mount")
         with image.open("wb") as file:
-            file.truncate(IMAGE_SIZE)
+            if disk is None:
+                file.truncate(IMAGE_SIZE)
+            else:  # else each first write to a part of it would wait for the filesystem that the image lies on
+                for _ in range(DISK_IMAGE_SIZE >> 20):
+                    file.write(bytes(1 << 20))
+                os.fsync(file.fileno())
         subprocess.run([*MAKE[name], str(image)], check=True, stdout=subprocess.DEVNULL)
         point.mkdir()
         done = subprocess.run(
