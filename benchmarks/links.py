@@ -4,7 +4,8 @@
     python benchmarks/links.py --counts 1000 10000 --rounds 5 --on tmpfs
 
 First table: the CPU of a message that is published, and of one that is claimed, read and acknowledged, as ratios to the
-file floor and to the link floor in C: of the least of the rounds, in which all take turns. Second table: the wall time
+file floor and to the link floor in C: of the least of the rounds, in which all take turns; beside them the bare calls for
+links made from Python, which no queue in Python can be below. Second table: the wall time
 of one durable put, by one and by four processes at once, median and least: on images that lie on the real disk, where
 the disk decides, and on images in memory, where the filesystem and the program do. The last rows are bare calls: what
 the filesystem takes for a name in a directory, and for a page at the end of a file. Third table: what one durable put
@@ -17,6 +18,7 @@ asks of that disk, counted by the kernel: the same however busy the machine is.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -73,6 +75,27 @@ def library(path: str, count: int, size: int, take: int, *, links: bool) -> Pair
     return published / count, (time.process_time() - begin) / take
 
 
+def bare(path: str, count: int, size: int, take: int) -> Pair:
+    """Return the same for nothing but the calls, the listing and the names, made from Python: no lease, no clock."""
+    os.makedirs(f"{path}/leased")
+    fd, body = os.open(path, os.O_RDONLY), b":" + b"x" * size
+    begin = time.process_time()
+    for number in range(10**24, 10**24 + count):
+        os.symlink(body, f"{number}", dir_fd=fd)
+    published = time.process_time() - begin
+    begin = time.process_time()
+    with os.scandir(path) as found:
+        names = sorted(entry.name for entry in found if entry.is_symlink())
+    listed = (time.process_time() - begin) / count
+    begin = time.process_time()
+    for name in names[:take]:
+        os.readlink(name.encode(), dir_fd=fd)
+        held = f"leased/{name}.{10**15}.1.host-{10**4}-abcdefabcd-1"
+        os.rename(name, held, src_dir_fd=fd, dst_dir_fd=fd)
+        os.unlink(held, dir_fd=fd)
+    return published / count, listed + (time.process_time() - begin) / take
+
+
 def cell(name: str, where: str, count: int, size: int) -> Pair:
     """Run one cell in a process of its own, on a directory of its own."""
     path = tempfile.mkdtemp(dir=where)
@@ -99,9 +122,9 @@ def compare(name: str, where: str, options: argparse.Namespace) -> dict[str, Any
     print(f"\n{name}: CPU, publish / drain; goals: links {_pair(of_files)} of the file floor and", end=" ")
     print(f"{of_links[0]} to publish of the link floor, files {_pair(files)}")
     print(
-        f"{'size':>5} {'messages':>9}  {'links, of files in C':>22}  {'links, of links in C':>22}  ", end=""
+        f"{'size':>5} {'messages':>9}  {'links, of files in C':>22}  {'links, of links in C':>22}  "
+        f"{'bare links in Python':>22}  {'files, of files in C':>22}   C files, C links (us)"
     )
-    print(f"{'files, of files in C':>22}   C files, C links (us)")
     return {
         f"{size} bytes, {count:,} messages": _row(
             where, count, size, options.rounds or max(1, min(15, 60_000 // count))
@@ -112,7 +135,7 @@ def compare(name: str, where: str, options: argparse.Namespace) -> dict[str, Any
 
 
 def _row(where: str, count: int, size: int, rounds: int) -> dict[str, list[float]]:
-    names = ["c files", "c links", "files", "links"]
+    names = ["c files", "c links", "bare links", "files", "links"]
     rows = []
     for _ in range(rounds):
         random.shuffle(names)
@@ -125,7 +148,7 @@ def _row(where: str, count: int, size: int, rounds: int) -> dict[str, list[float
     base = [least[name][i] * 1e6 for name in ("c files", "c links") for i in (0, 1)]
     print(
         f"{size:5} {count:9}  {ratio('links', 'c files'):>22}  {ratio('links', 'c links'):>22}  "
-        f"{ratio('files', 'c files'):>22}   {base[0]:.1f} {base[1]:.1f}, {base[2]:.1f} {base[3]:.1f}  (n={rounds})",
+        f"{ratio('bare links', 'c files'):>22}  {ratio('files', 'c files'):>22}   {base[0]:.1f} {base[1]:.1f}, {base[2]:.1f} {base[3]:.1f}  (n={rounds})",
         flush=True,
     )
     return {name: [round(cost * 1e6, 2) for cost in costs] for name, costs in least.items()}
@@ -321,7 +344,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.cell:
         name, path, *numbers = options.cell
-        print(json.dumps(library(path, *map(int, numbers), links=name == "links")))
+        run = bare if name == "bare links" else functools.partial(library, links=name == "links")
+        print(json.dumps(run(path, *map(int, numbers))))
         return
     if options.producer:
         name, path, count = options.producer
