@@ -134,6 +134,15 @@ def is_link(name: str, dir_fd: int) -> bool:
     return True
 
 
+def is_foreign(name: str, dir_fd: int) -> bool:
+    """Return whether it is surely a link of somebody else; False if it is gone or cannot be read."""
+    try:
+        read(name, dir_fd)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
 def fits(entry: os.DirEntry[str], name: Name, prefix: str, dir_fd: int, *, sure: bool = True) -> bool:
     """Return whether an entry is of a type that its name may have: messages are files or links of ours, notes files."""
     if name.kind in (ERROR, ERROR_NEW):

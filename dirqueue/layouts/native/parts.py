@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import links, names
 from dirqueue.layouts.native.names import DELAYED, LEASED, READY, Name
 from dirqueue.message import Entry
 
@@ -50,6 +50,17 @@ def contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
             yield from (
                 (part.name, name) for name in _messages(fs.names_in(f"{path}/{part.name}", directory.fd))
             )
+
+
+def foreign(directory: Directory, part: str) -> list[str]:
+    """Return the links in a part that are not ours: they came along with a whole directory, and are no messages."""
+    prefix = part if part.endswith("/") else f"{part}/"
+    try:
+        with fs.entries(prefix, directory.fd) as found:
+            linked = [entry.name for entry in found if entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # RACE: it ended meanwhile
+    return [name for name in linked if links.is_foreign(prefix + name, directory.fd)]
 
 
 def _messages(found: list[str]) -> list[Name]:

@@ -269,11 +269,12 @@ class Pins:
             mapped: Removes the parts: like `map`, or that of a pool of threads.
         """
         path = f"{self.base}/{name}"
+        inner = [f"{path}/{part}" for part in _directories(self.directory, path)]
         if not keep:
             self._forget_sides(path)
-            inner = [f"{path}/{part}" for part in _directories(self.directory, path)]
-            count = sum(mapped(lambda part: fs.remove_tree(part, self.directory.fd), inner))
-            return count + fs.remove_tree(path, self.directory.fd)
+            return sum(mapped(self._remove, inner)) + fs.remove_tree(path, self.directory.fd)
+        for part in inner:
+            self._put_out(part)
         directory, count = self.directory, 0
         rooms, kept = Rooms(directory, sync=self.settings.sync), set()
         try:
@@ -292,6 +293,17 @@ class Pins:
             directory.sync(*kept)
         fs.remove_tree(path, directory.fd)
         return count
+
+    def _remove(self, part: str) -> int:
+        self._put_out(part)
+        return fs.remove_tree(part, self.directory.fd)
+
+    def _put_out(self, part: str) -> None:
+        """Move links that are no messages, and came along with a directory, to the queue, where all leave them."""
+        for name in parts.foreign(self.directory, part):
+            # RACE: another process that finishes this lot has put it out; the next one may still be ours to do.
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                self.directory.mount.publish(f"{part}/{name}", name, self.directory.fd)
 
     def _forget_sides(self, path: str) -> None:
         """Remove the side files of the tasks in an acknowledged lot; only a queue of a space can have any."""
@@ -442,7 +454,9 @@ def entries(directory: Directory) -> Iterator[Entry]:
     """Yield the pinned messages: they are leased, their token is the consumer."""
     for consumer, until, prefix in folders(directory):
         if prefix:
-            yield from parts.read(directory, prefix, until, consumer)
+            foreign = {prefix + name for name in parts.foreign(directory, prefix)}
+            found = parts.read(directory, prefix, until, consumer)
+            yield from (entry for entry in found if entry.place not in foreign)
         else:
             yield Entry("", states.FOREIGN, f"{PINS}/{consumer}", 0)  # another user's
 

@@ -35,8 +35,9 @@ from dirqueue.settings import Settings
 class Folder(NamedTuple):
     """A directory that holds nothing but messages that can be claimed now, and that nobody adds to.
 
-    COST: its links are not read, which would be a second call for each message. One that is not ours, and yet has the
-    name of a message, is taken with them: whoever reads it finds no message, and it goes with the directory.
+    COST: its links are not read, which would be a second call for each message before the first one is delivered. One
+    that is not ours, and yet has the name of a message, is taken with them: whoever reads it finds no message, and when
+    the lot has ended it is put back.
     """
 
     #: With its slash.

@@ -85,6 +85,61 @@ def test_an_acknowledged_lot_is_removed_part_by_part(queue_dir):
     assert mine.finish(name, keep=False) == 0
 
 
+def foreign_among_links(queue_dir):
+    """Return a queue with one batch of links, three of them foreign links with names of messages, and those names."""
+    queue, mine = consumer(queue_dir, links=True)
+    ids = queue.put_many([b"%d" % n for n in range(6)])
+    (batch,) = queue_dir.glob("*.batch")
+    (queue_dir.parent / "outside").write_bytes(b"outside")
+    targets = ["../../outside", "/nowhere", ids[5]]
+    for id, target in zip(ids[1:4], targets, strict=True):
+        (batch / id).unlink()
+        (batch / id).symlink_to(target)
+    return queue, mine, dict(zip(ids[1:4], targets, strict=True))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_foreign_link_that_came_along_with_its_directory_stays_in_the_queue(queue_dir, keep):
+    """It is taken by the one rename, gives no message, and is put out when the lot has ended: never removed."""
+    queue, mine, foreign = foreign_among_links(queue_dir)
+    pin(mine, 1)
+    assert bodies(queue) == [b"0", b"4", b"5"]
+    mine.ack(1, keep=keep)
+    assert {id: os.readlink(queue_dir / id) for id in foreign} == foreign
+    assert (queue.stats().total, queue.stats().done) == (0, 3 if keep else 0)
+    assert drain(queue) == []
+    assert (queue_dir.parent / "outside").read_bytes() == b"outside"
+
+
+def test_a_foreign_link_is_put_out_by_either_of_two_that_finish_a_lot(queue_dir):
+    """RACE: one that finds a link gone goes on to the next before it removes anything."""
+    queue, mine, foreign = foreign_among_links(queue_dir)
+    pin(mine, 1)
+    (name,) = mine.end_through(1)
+    first, *_ = foreign
+    real = fs.readlink
+
+    def other(path, **more):
+        found = real(path, **more)
+        if path.decode().endswith(first) and not os.path.lexists(queue_dir / first):
+            os.rename(queue_dir / path.decode(), queue_dir / first)
+        return found
+
+    with replaced(fs, readlink=other):
+        mine.finish(name, keep=False)
+    assert {id: os.readlink(queue_dir / id) for id in foreign} == foreign
+    assert queue.stats().total == 0
+
+
+def test_a_foreign_link_goes_back_with_a_lot_that_is_given_back(queue_dir):
+    """And gives nobody a message there."""
+    queue, mine, foreign = foreign_among_links(queue_dir)
+    pin(mine, 1)
+    assert mine.release(1)
+    assert drain(queue) == [b"0", b"4", b"5"]
+    assert {each.name for each in queue_dir.rglob("*") if each.is_symlink()} == set(foreign)
+
+
 def test_released_lot_is_back_in_its_place(queue_dir):
     """Release gives everything back by one rename, in order, not counted as a delivery."""
     queue, mine = consumer(queue_dir)
