@@ -1,7 +1,8 @@
 /* The floor: the system calls that one file per message cannot do without, and nothing else.
  *
  *   floor store DIR COUNT SIZE TAKE        publish COUNT, then claim + read + remove TAKE of them
- *   floor links DIR COUNT SIZE TAKE        the same with symbolic links
+ *   floor files DIR SIZE                   the same in turns: a line `put COUNT` or `get COUNT` on stdin, the CPU on stdout
+ *   floor links DIR SIZE                   the same with symbolic links
  *   floor produce DIR FIRST COUNT SIZE NS  publish after a line on stdin, one each NS nanoseconds (0: as fast as it goes)
  *   floor consume DIR DONE                 after a line on stdin: take until DIR is empty and the file DONE exists
  *   floor list DIR                         one pass over the names
@@ -157,6 +158,35 @@ static void store(const char *path, i64 count, size_t size, i64 limit) {
     printf(", \"lost\": %lld, \"twice\": 0}\n", lost);
 }
 
+/* Work when a line says so, so that others can take turns; of each listing the part of those that are taken counts. */
+static void turns(const char *path, size_t size) {
+    int dir = open_dir(path);
+    char *body = malloc(size + 1), *buffer = malloc(size + 65537), **names = NULL, word[8];
+    i64 number = 0, count, listed = 0;
+    size_t found = 0, next = 0;
+    memset(body, 'x', size);
+    puts("ready");
+    fflush(stdout);
+    while (scanf("%7s %lld", word, &count) == 2) {
+        i64 spent = cpu();
+        if (!strcmp(word, "put")) {
+            for (i64 n = 0; n < count; n++) publish(dir, number++, body, size);
+            spent = cpu() - spent;
+        } else {
+            if (!names) {
+                names = listing(dir, &found);
+                listed = cpu() - spent;
+                spent = cpu();
+            }
+            for (i64 n = 0; n < count; n++)
+                if (next >= found || take(dir, names[next++], buffer, size + 65536) != (ssize_t)size) die("lost");
+            spent = cpu() - spent + listed * count / (i64)found;
+        }
+        printf("%.9f\n", spent / 1e9);
+        fflush(stdout);
+    }
+}
+
 static void wait_for_go(void) {
     puts("ready");
     fflush(stdout);
@@ -228,7 +258,8 @@ static void list(const char *path) {
 
 int main(int argc, char **argv) {
     links = argc > 1 && !strcmp(argv[1], "links");
-    if (argc == 6 && (links || !strcmp(argv[1], "store"))) store(argv[2], atoll(argv[3]), atoll(argv[4]), atoll(argv[5]));
+    if (argc == 6 && !strcmp(argv[1], "store")) store(argv[2], atoll(argv[3]), atoll(argv[4]), atoll(argv[5]));
+    else if (argc == 4 && (links || !strcmp(argv[1], "files"))) turns(argv[2], atoll(argv[3]));
     else if (argc == 7 && !strcmp(argv[1], "produce"))
         produce(argv[2], atoll(argv[3]), atoll(argv[4]), atoll(argv[5]), atoll(argv[6]));
     else if (argc == 4 && !strcmp(argv[1], "consume")) consume(argv[2], argv[3]);

@@ -4,8 +4,8 @@
     python benchmarks/links.py --counts 1000 10000 --rounds 5 --on tmpfs
 
 First table: the CPU of a message that is published, and of one that is claimed, read and acknowledged, as ratios to the
-file floor and to the link floor in C: of the least of the rounds, in which all take turns; beside them the bare calls for
-links made from Python, which no queue in Python can be below. Second table: the wall time
+file floor and to the link floor in C; all take turns of 200 messages, and the sums are compared. Beside them the bare calls
+for links made from Python, which no queue in Python can be below. Second table: the wall time
 of one durable put, by one and by four processes at once, median and least: on images that lie on the real disk, where
 the disk decides, and on images in memory, where the filesystem and the program do. The last rows are bare calls: what
 the filesystem takes for a name in a directory, and for a page at the end of a file. Third table: what one durable put
@@ -40,6 +40,8 @@ SIZES = (100, 1000)
 COUNTS = (1000, 10_000, 100_000, 1_000_000)
 #: At a million this many are taken: the depth is the point, and time is short.
 TAKE = 100_000
+#: Messages in one turn: a few milliseconds.
+TURN = 200
 #: A page and its head in the log of SQLite.
 PAGE = 4096 + 24
 #: (publish, drain) at most, of the file floor and of the link floor, with links; and of the file floor, with files.
@@ -55,65 +57,133 @@ RESULTS = Path(__file__).parent / "results/links.json"
 # --- CPU -------------------------------------------------------------------------------------------------------
 
 
-def library(path: str, count: int, size: int, take: int, *, links: bool) -> Pair:
-    """Return the CPU of a published and of a consumed message, in seconds."""
-    from dirqueue import Queue
+class Library:
+    """The queue: one put, one get with its ack, without a flush."""
 
-    queue = Queue(path, sync=False, links=links)
-    queue.put(b"warm")
-    queue.get(timeout=0).ack()
-    body = b"x" * size
-    begin = time.process_time()
-    for _ in range(count):
-        queue.put(body)
-    published = time.process_time() - begin
-    begin = time.process_time()
-    for _ in range(take):
-        lease = queue.get(timeout=0)
-        lease.message.body  # noqa: B018
-        lease.ack()
-    return published / count, (time.process_time() - begin) / take
+    def __init__(self, path: str, size: int, *, links: bool) -> None:
+        from dirqueue import Queue
 
+        self._queue, self._body = Queue(path, sync=False, links=links), b"x" * size
 
-def bare(path: str, count: int, size: int, take: int) -> Pair:
-    """Return the same for nothing but the calls, the listing and the names, made from Python: no lease, no clock."""
-    os.makedirs(f"{path}/leased")
-    fd, body = os.open(path, os.O_RDONLY), b":" + b"x" * size
-    begin = time.process_time()
-    for number in range(10**24, 10**24 + count):
-        os.symlink(body, f"{number}", dir_fd=fd)
-    published = time.process_time() - begin
-    begin = time.process_time()
-    with os.scandir(path) as found:
-        names = sorted(entry.name for entry in found if entry.is_symlink())
-    listed = (time.process_time() - begin) / count
-    begin = time.process_time()
-    for name in names[:take]:
-        os.readlink(name.encode(), dir_fd=fd)
-        held = f"leased/{name}.{10**15}.1.host-{10**4}-abcdefabcd-1"
-        os.rename(name, held, src_dir_fd=fd, dst_dir_fd=fd)
-        os.unlink(held, dir_fd=fd)
-    return published / count, listed + (time.process_time() - begin) / take
+    def put(self, count: int) -> float:
+        """Return the CPU seconds of so many."""
+        put, body = self._queue.put, self._body
+        begin = time.process_time()
+        for _ in range(count):
+            put(body)
+        return time.process_time() - begin
+
+    def get(self, count: int) -> float:
+        """Return the CPU seconds of so many."""
+        get = self._queue.get
+        begin = time.process_time()
+        for _ in range(count):
+            lease = get(timeout=0)
+            lease.message.body  # noqa: B018
+            lease.ack()
+        return time.process_time() - begin
 
 
-def cell(name: str, where: str, count: int, size: int) -> Pair:
-    """Run one cell in a process of its own, on a directory of its own."""
-    path = tempfile.mkdtemp(dir=where)
-    take = min(count, TAKE)
-    try:
-        if name.startswith("c "):
-            binary = floor.binary()
-            if binary is None:
-                raise SystemExit("there is no C compiler")
-            work = "links" if name == "c links" else "store"
-            command = [binary, work, f"{path}/q", str(count), str(size), str(take)]
-            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-            return found["put"]["cpu"] / count, found["get"]["cpu"] / take
-        command = [sys.executable, __file__, "--cell", name, f"{path}/q", str(count), str(size), str(take)]
-        put, get = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        return put, get
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+class Bare:
+    """Nothing but the calls for links, the listing and the names, made from Python: no lease, no clock."""
+
+    def __init__(self, path: str, size: int) -> None:
+        os.makedirs(f"{path}/leased")
+        self._path, self._body = path, b":" + b"x" * size
+        self._fd, self._numbers = os.open(path, os.O_RDONLY), itertools.count(10**24)
+        self._names: list[str] = []
+        self._listed = 0.0
+
+    def put(self, count: int) -> float:
+        """Return the CPU seconds of so many."""
+        fd, body = self._fd, self._body
+        begin = time.process_time()
+        for number in itertools.islice(self._numbers, count):
+            os.symlink(body, f"{number}", dir_fd=fd)
+        return time.process_time() - begin
+
+    def get(self, count: int) -> float:
+        """Return the CPU seconds of so many; of the listing, their part."""
+        if not self._listed:
+            begin = time.process_time()
+            with os.scandir(self._path) as found:
+                self._names = sorted((entry.name for entry in found if entry.is_symlink()), reverse=True)
+            self._listed = (time.process_time() - begin) / len(self._names)
+        fd, names = self._fd, self._names
+        begin = time.process_time()
+        for _ in range(count):
+            name = names.pop()
+            os.readlink(name.encode(), dir_fd=fd)
+            held = f"leased/{name}.{10**15}.1.host-{10**4}-abcdefabcd-1"
+            os.rename(name, held, src_dir_fd=fd, dst_dir_fd=fd)
+            os.unlink(held, dir_fd=fd)
+        return time.process_time() - begin + self._listed * count
+
+
+CELLS: dict[str, Callable[[str, int], Any]] = {
+    "files": functools.partial(Library, links=False),
+    "links": functools.partial(Library, links=True),
+    "bare links": Bare,
+}
+
+
+def cell(name: str, path: str, size: int) -> None:
+    """Be one of those that take turns: as the C program does, see floor.c."""
+    work = CELLS[name](path, size)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        verb, count = line.split()
+        print(getattr(work, verb)(int(count)), flush=True)
+
+
+class Turns:
+    """All in processes of their own, on directories of their own, at work one after the other for a few messages.
+
+    COST: this kind of machine changes its speed by half every few seconds. Ratios of whole runs, or of the least of many,
+    compare one's quick moments with another's slow ones; turns of some milliseconds meet the same speed.
+    """
+
+    NAMES = ("c files", "c links", "bare links", "files", "links")
+
+    def __init__(self, where: str, size: int) -> None:
+        binary = floor.binary()
+        if binary is None:
+            raise SystemExit("there is no C compiler")
+        self._path = tempfile.mkdtemp(dir=where)
+        self._running: dict[str, subprocess.Popen[str]] = {}
+        for name in self.NAMES:
+            path = f"{self._path}/{name.replace(' ', '-')}"
+            own = [sys.executable, __file__, "--cell", name, path, str(size)]
+            command = [binary, name[2:], path, str(size)] if name.startswith("c ") else own
+            self._running[name] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            )
+        for each in self._running.values():
+            self._answer(each)
+
+    def run(self, verb: str, count: int) -> dict[str, float]:
+        """Return the CPU seconds of one message, for each of them."""
+        spent = dict.fromkeys(self.NAMES, 0.0)
+        order = list(self.NAMES)
+        for done in range(0, count, TURN):
+            random.shuffle(order)
+            for name in order:
+                each = self._running[name]
+                each.stdin.write(f"{verb} {min(TURN, count - done)}\n")  # type: ignore[union-attr]
+                spent[name] += float(self._answer(each))
+        return {name: seconds / count for name, seconds in spent.items()}
+
+    def _answer(self, each: subprocess.Popen[str]) -> str:
+        line = each.stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise SystemExit(f"{each.args} ended with {each.wait()}")
+        return line
+
+    def close(self) -> None:
+        """End them, and remove what they made."""
+        for each in self._running.values():
+            each.communicate()
+        shutil.rmtree(self._path, ignore_errors=True)
 
 
 def compare(name: str, where: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -127,7 +197,7 @@ def compare(name: str, where: str, options: argparse.Namespace) -> dict[str, Any
     )
     return {
         f"{size} bytes, {count:,} messages": _row(
-            where, count, size, options.rounds or max(1, min(15, 60_000 // count))
+            where, count, size, options.rounds or max(1, min(20, 60_000 // count))
         )
         for size in options.sizes
         for count in options.counts
@@ -135,23 +205,26 @@ def compare(name: str, where: str, options: argparse.Namespace) -> dict[str, Any
 
 
 def _row(where: str, count: int, size: int, rounds: int) -> dict[str, list[float]]:
-    names = ["c files", "c links", "bare links", "files", "links"]
-    rows = []
+    sums = {name: [0.0, 0.0] for name in Turns.NAMES}
     for _ in range(rounds):
-        random.shuffle(names)
-        rows.append({name: cell(name, where, count, size) for name in names})
+        turns = Turns(where, size)
+        try:
+            for i, (verb, number) in enumerate((("put", count), ("get", min(count, TAKE)))):
+                for name, seconds in turns.run(verb, number).items():
+                    sums[name][i] += seconds / rounds
+        finally:
+            turns.close()
 
     def ratio(ours: str, theirs: str) -> str:
-        return _pair(tuple(least[ours][i] / least[theirs][i] for i in (0, 1)))
+        return _pair(tuple(sums[ours][i] / sums[theirs][i] for i in (0, 1)))
 
-    least = {name: [min(row[name][i] for row in rows) for i in (0, 1)] for name in names}
-    base = [least[name][i] * 1e6 for name in ("c files", "c links") for i in (0, 1)]
+    base = [sums[name][i] * 1e6 for name in ("c files", "c links") for i in (0, 1)]
     print(
         f"{size:5} {count:9}  {ratio('links', 'c files'):>22}  {ratio('links', 'c links'):>22}  "
         f"{ratio('bare links', 'c files'):>22}  {ratio('files', 'c files'):>22}   {base[0]:.1f} {base[1]:.1f}, {base[2]:.1f} {base[3]:.1f}  (n={rounds})",
         flush=True,
     )
-    return {name: [round(cost * 1e6, 2) for cost in costs] for name, costs in least.items()}
+    return {name: [round(cost * 1e6, 2) for cost in costs] for name, costs in sums.items()}
 
 
 def keep(name: str, about: str, table: str, rows: dict[str, Any]) -> None:
@@ -339,13 +412,12 @@ def main() -> None:
     parser.add_argument("--puts", type=int, default=200, help="durable puts per process")
     parser.add_argument("--on", nargs="+", default=["tmpfs", "ext4", "xfs"])
     parser.add_argument("--write", action="store_true", help="keep the figures in results/")
-    parser.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--producer", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cell:
-        name, path, *numbers = options.cell
-        run = bare if name == "bare links" else functools.partial(library, links=name == "links")
-        print(json.dumps(run(path, *map(int, numbers))))
+        name, path, size = options.cell
+        cell(name, path, int(size))
         return
     if options.producer:
         name, path, count = options.producer
