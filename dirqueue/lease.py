@@ -177,7 +177,7 @@ class Lease(Generic[T]):
                 from the queues of a `Space`. Raises Conflict, as a transaction does.
         """
         if then is not None:
-            return self._ack_with(then)
+            return self._space("ack(then=...)").commit_with(self, then)
         shared = self._lock
         if shared or self._ended or self._generation != PROCESS.generation:
             return self._end("ack", "acked", self._layout.ack)
@@ -190,9 +190,6 @@ class Lease(Generic[T]):
             raise
         self._ended = "acked"
         return None
-
-    def _ack_with(self, then: Iterable[Any]) -> None:
-        self._space("ack(then=...)").commit_with(self, then)
 
     def move(self, queue: str, error: str | BaseException | None = None) -> None:
         """Move the message to another queue of the space, where it begins a new life.
