@@ -323,9 +323,11 @@ def frozen(lease: Lease[Any], doing: str) -> Iterator[Claim]:
         yield lease._claim  # noqa: SLF001
 
 
-def is_shared(lease: Lease[Any]) -> bool:
-    """Return whether other threads may renew or end it, or somebody has: then it is used only while frozen."""
-    return lease._lock is not None or bool(lease._ended) or lease._generation != PROCESS.generation  # noqa: SLF001
+def unshared(lease: Lease[Any]) -> tuple[Layout, Claim] | None:
+    """Return what is held, and where; None if other threads may renew or end it, or somebody has: then freeze it."""
+    if lease._lock is not None or lease._ended or lease._generation != PROCESS.generation:  # noqa: SLF001
+        return None
+    return lease._layout, lease._claim  # noqa: SLF001
 
 
 def finish(lease: Lease[Any], how: str) -> None:

@@ -72,14 +72,11 @@ class Attempt:
         # COST: most transactions consume one message: 0.4 µs less of 45 than to sort it.
         self._order = sorted(work.consume) if len(work.consume) > 1 else work.consume
         self._moves: dict[str, str] = {}
-        #: The deleted message that becomes the register.
-        self._record = None
         for each in self._order:
-            self._record = each
             if each.target:
                 self._moves[each.id] = each.target
-        if self._moves:
-            self._record = None
+        #: The deleted message that becomes the register.
+        self._record = self._order[-1] if self._order and not self._moves else None
         mount = owner.directory.mount
         self._remote = mount.replies_can_be_lost
         # With needs, every name that T writes must be held before the first look at what it reads: otherwise two
