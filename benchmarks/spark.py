@@ -20,7 +20,7 @@ from pathlib import Path
 
 import dirqueue.spark
 from dirqueue import Queue
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import attempt, staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.spark.living import living
 from dirqueue.spark.partitions import count_pinned
@@ -117,7 +117,7 @@ def driver(base, count):
     queue = Queue(base / "driver", sync=False)
     directory, settings = queue.layout.directory, queue.settings
     staging = staged.begin(directory)
-    writer = staged.Writer(directory, settings, staging)
+    writer = attempt.Writer(directory, settings, staging)
     for start in range(0, count, 4096):
         writer.add([b"x" * 100] * min(4096, count - start))
     parts = writer.finish()
