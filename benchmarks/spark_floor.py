@@ -3,6 +3,7 @@
 The source makes rows of 100 bytes in memory, in two partitions and one batch; the sink drops them. Workers import this module.
 """
 
+# ruff: noqa: N802, N803 - names of Spark
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
