@@ -269,16 +269,9 @@ class Attempt:
     def _commit(self) -> None:
         """ONE call decides. Whatever it returns, the register is the truth."""
         self._asked = True
-        source = f"{self._register}.plan" if self._moves else ""
-        if self._record is not None:
-            path = self._record.path
-            source = path if self._lean else conditional(path, UN, self._txn)
         for _ in range(TRIES):
             try:
-                if source:
-                    return self._move(source, self._register)
-                # Not closed with care: once it is created, nothing may remove it again.
-                return fs.close_quietly(fs.open(self._register, fs.CREATE, fs.FILE_MODE, dir_fd=self._fd))
+                return self._decide()
             except OSError as error:
                 verdict = self._verdict()
                 if verdict == COMMITTED:
@@ -291,6 +284,16 @@ class Attempt:
             if not (self._record and self._lean and self._is_back(self._record.path)):
                 raise Refused
         raise Aborted
+
+    def _decide(self) -> None:
+        if self._record is not None:
+            path = self._record.path
+            self._move(path if self._lean else conditional(path, UN, self._txn), self._register)
+        elif self._moves:
+            self._move(f"{self._register}.plan", self._register)
+        else:
+            # Not closed with care: once it is created, nothing may remove it again.
+            fs.close_quietly(fs.open(self._register, fs.CREATE, fs.FILE_MODE, dir_fd=self._fd))
 
     def _verdict(self) -> str:
         return self._owner.register.look(self._txn)
