@@ -71,10 +71,7 @@ class Attempt:
         self._txn, self._register = owner.begin()
         # COST: most transactions consume one message: 0.4 µs less of 45 than to sort it.
         self._order = sorted(work.consume) if len(work.consume) > 1 else work.consume
-        self._moves: dict[str, str] = {}
-        for each in self._order:
-            if each.target:
-                self._moves[each.id] = each.target
+        self._moves = {each.id: each.target for each in self._order if each.target}
         #: The deleted message that becomes the register.
         self._record = self._order[-1] if self._order and not self._moves else None
         mount = owner.directory.mount
