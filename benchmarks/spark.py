@@ -20,7 +20,7 @@ from pathlib import Path
 
 import dirqueue.spark
 from dirqueue import Queue
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import attempt, staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.spark.living import living
 from dirqueue.spark.partitions import count_pinned
@@ -117,7 +117,7 @@ def driver(base, count):
     queue = Queue(base / "driver", sync=False)
     directory, settings = queue.layout.directory, queue.settings
     staging = staged.begin(directory)
-    writer = staged.Writer(directory, settings, staging)
+    writer = attempt.Writer(directory, settings, staging)
     for start in range(0, count, 4096):
         writer.add([b"x" * 100] * min(4096, count - start))
     parts = writer.finish()
@@ -198,6 +198,15 @@ def parquet(spark, base, count):
     )
 
 
+def floor(spark, base, count):
+    """Yield a stream from a source in Python to a sink in Python, with no queue at all."""
+    from spark_floor import Floor
+
+    spark.dataSource.register(Floor)
+    source = spark.readStream.format("floor").option("rows", count).load()
+    yield "Python, no queue: stream", timed(lambda: stream(source, "floor", None, base / "floor-memory"))
+
+
 KINDS = {"rows": {}, "links": {"links": "true"}, "records": {"recordsPerMessage": RECORDS}}
 
 
@@ -209,6 +218,7 @@ def run(spark, base, count, kinds):
     for kind in kinds:
         took |= dict(rows(spark, base, count, kind, KINDS[kind]))
     took |= dict(parquet(spark, base, count))
+    took |= dict(floor(spark, base, count))
     took |= driver(base, count)
     if count <= 100_000:
         write(spark, base / "q", count)
@@ -232,6 +242,8 @@ def ratios(took):
         "records_over_parquet": wall["Parquet: stream to Parquet"] / wall["stream to queue, records"],
         "records_over_parquet_cpu": took["Parquet: stream to Parquet"][1]
         / took["stream to queue, records"][1],
+        "records_over_floor": wall["Python, no queue: stream"] / wall["stream to queue, records"],
+        "floor_over_parquet": wall["Parquet: stream to Parquet"] / wall["Python, no queue: stream"],
     }
     if "binaryFile, the same directory" in wall:
         found["read_over_binaryFile"] = wall["binaryFile, the same directory"] / wall["batch read, rows"]
@@ -243,6 +255,7 @@ def main():
     parent = sys.argv[2] if len(sys.argv) > 2 else None
     wanted = int(sys.argv[3]) if len(sys.argv) > 3 else ROUNDS
     kinds = sys.argv[4].split(",") if len(sys.argv) > 4 else list(KINDS)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     spark = dirqueue.spark.session("local[2]", **{"spark.driver.memory": "2g"})
     rounds = []
     for size in (min(10_000, count), *[count] * wanted):

@@ -382,6 +382,13 @@ SPARK_GOALS: tuple[tuple[str, str, str, Callable[[float], bool]], ...] = (
         "at least 0.5",
         lambda x: x >= 0.5,
     ),
+    (
+        "a source and a sink in Python with no queue at all, rate of plain Parquet streamed to Parquet",
+        "floor_over_parquet",
+        "",
+        lambda _: True,
+    ),
+    ("queue to queue as records, rate of that source and sink", "records_over_floor", "", lambda _: True),
 )
 
 

@@ -177,7 +177,7 @@ class Lease(Generic[T]):
                 from the queues of a `Space`. Raises Conflict, as a transaction does.
         """
         if then is not None:
-            return self._ack_with(then)
+            return self._space("ack(then=...)").commit_with(self, then)
         shared = self._lock
         if shared or self._ended or self._generation != PROCESS.generation:
             return self._end("ack", "acked", self._layout.ack)
@@ -190,9 +190,6 @@ class Lease(Generic[T]):
             raise
         self._ended = "acked"
         return None
-
-    def _ack_with(self, then: Iterable[Any]) -> None:
-        self._space("ack(then=...)").commit_with(self, then)
 
     def move(self, queue: str, error: str | BaseException | None = None) -> None:
         """Move the message to another queue of the space, where it begins a new life.
@@ -326,9 +323,11 @@ def frozen(lease: Lease[Any], doing: str) -> Iterator[Claim]:
         yield lease._claim  # noqa: SLF001
 
 
-def is_shared(lease: Lease[Any]) -> bool:
-    """Return whether other threads may renew or end it, or somebody has: then it is used only while frozen."""
-    return lease._lock is not None or bool(lease._ended) or lease._generation != PROCESS.generation  # noqa: SLF001
+def unshared(lease: Lease[Any]) -> tuple[Layout, Claim] | None:
+    """Return what is held, and where; None if other threads may renew or end it, or somebody has: then freeze it."""
+    if lease._lock is not None or lease._ended or lease._generation != PROCESS.generation:  # noqa: SLF001
+        return None
+    return lease._layout, lease._claim  # noqa: SLF001
 
 
 def finish(lease: Lease[Any], how: str) -> None:

@@ -116,7 +116,7 @@ def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
             continue
         t = Transaction(ground, codec=BYTES)
         t.put(queue, body, id=id, priority=priority, skip_existing=True, failures=max(0, failures), error=why)
-        t._inserts[-1] = t._inserts[-1]._replace(extras=extras)  # noqa: SLF001 - put takes a ttl from now
+        t.carry(extras)
         done = t.commit()
         skipped += len(done.skipped)
         put += not done.skipped

@@ -23,7 +23,7 @@ from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import holders
 from dirqueue.layouts.native.conditions import REGISTERS
 from dirqueue.layouts.native.register import Register
-from dirqueue.lease import Lease, finish, is_shared
+from dirqueue.lease import Lease, finish, unshared
 from dirqueue.message import Message, Put
 from dirqueue.queue import Queue
 from dirqueue.space import ids, naming, probe, stored
@@ -257,11 +257,13 @@ class Ground:
 
         COST: 65 µs of CPU instead of 112 for a get and an ack with one put, on tmpfs (benchmarks/space.py).
         """
-        layout, claim = lease.layout, lease.claim
+        held = unshared(lease)
+        if held is None:
+            return False
+        layout, claim = held
         source, own = self._own.get(layout), layout.settings
         if (
             source is None
-            or is_shared(lease)
             or claim.attempts != 1
             or "~" in claim.place
             or own.keep_done

@@ -22,7 +22,7 @@ from dirqueue.layouts.native import conditions, held_lots, holders, pins
 from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
-from dirqueue.space import ids, reads, stored
+from dirqueue.space import ids, probe, reads, stored
 from dirqueue.space.sides import orphans
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 LOCK = f"{SPACE}/purge.lock"
 #: How the names begin of what is being removed.
 AWAY = "removed-"
+#: How the names begin of what is made and removed, or renamed, within a moment, by a process that lives.
+UNFINISHED = (stored.UNFINISHED, probe.BOX, f"{SPACE}/{AWAY}")
 
 
 def purge(space: Space[Any], directory: Directory) -> Purged:
@@ -77,15 +79,15 @@ def clean(space: Space[Any], directory: Directory) -> int:
 
 
 def _unfinished(directory: Directory, before: int) -> int:
-    """Remove queues and settings that a process began to make before then; return their number.
+    """Remove queues and settings that a process began to make before then, and probes; return their number.
 
-    RACE: renamed away first: a creator that was stopped and goes on finds nothing to publish, and makes another; a
+    RACE: renamed away first: a creator or prober that was stopped and goes on finds nothing, and makes another; a
     queue that is half removed would be one without its settings.
     """
     fd, removed = directory.fd, 0
     for name in _listed(SPACE, fd):
         path, away = f"{SPACE}/{name}", f"{SPACE}/{AWAY}{name}"
-        facts = _facts(path, fd) if path.startswith((stored.UNFINISHED, f"{SPACE}/{AWAY}")) else None
+        facts = _facts(path, fd) if path.startswith(UNFINISHED) else None
         if facts is None:
             continue
         if name.startswith(AWAY):

@@ -241,6 +241,7 @@ def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: 
         place = each.place(now)
         key = ids.check(each.own_id) if each.own_id is not None else ""
         link = each.layout.link_at  # type: ignore[attr-defined]
+        sides += [place.side] if place.side is not None else []
         puts.append(Insert(place.path, each.id, each.data, key, each.skip, place.side, link))
         if each.extras is not None:
             carried.append(Carried(each.layout, each.id, each.extras))  # type: ignore[arg-type]

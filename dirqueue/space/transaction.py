@@ -23,10 +23,10 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.identity import new_id
 from dirqueue.errors import Contended, LeaseLost, MessageNotFound, SettingsError, access_error
 from dirqueue.failure import describe
-from dirqueue.layouts.base import Claim
+from dirqueue.layouts.base import Claim, Layout
 from dirqueue.layouts.native import conditions, names, resolve
 from dirqueue.lease import Lease, finish, frozen
-from dirqueue.message import Entry, Message
+from dirqueue.message import Entry, Extras, Message
 from dirqueue.settings import check_count, check_seconds
 from dirqueue.space import ids, steps
 from dirqueue.space.carried import leave_carried, skipped
@@ -293,6 +293,18 @@ class Transaction:
         else:
             self._needs.append(self._step("need", what.layout, None, what.entry, what.id))
 
+    # --- what the rooms beside need of it ------------------------------------------------------------------
+
+    def rename(self, layout: Layout, place: str, new: str) -> None:
+        """Rename what is no message, a lot of pinned ones, to another place in its queue (held_lots.py)."""
+        step = self._step("ack", layout, None, Entry(place, states.READY, place, 0), place)
+        target = steps.Target(f"{step.queue}/{new}")
+        self._steps.append(step._replace(target=lambda *_: target))
+
+    def carry(self, extras: Extras | None) -> None:
+        """Let what was put last carry exactly this: an end of life that is not counted from now (export.py)."""
+        self._inserts[-1] = self._inserts[-1]._replace(extras=extras)
+
     # --- steps ---------------------------------------------------------------------------------------------
 
     def _lease(
@@ -305,14 +317,7 @@ class Transaction:
         alone: Callable[[Claim], None] | None = None,
     ) -> None:
         step = self._step(verb, lease.layout, lease, None, lease.message.id)
-        self._steps.append(
-            step._replace(
-                how=how,
-                target=lambda claim, now: steps.going(place(step, claim, now), claim),
-                reason=reason,
-                alone=alone,
-            )
-        )
+        self._append(step._replace(how=how, reason=reason, alone=alone), place)
 
     def _message(
         self,
@@ -324,10 +329,11 @@ class Transaction:
     ) -> None:
         entry = steps.entry_of(verb, message, allowed)
         step = self._step(verb, message.layout, None, entry, entry.id)
+        self._append(step._replace(reason=reason), place)
+
+    def _append(self, step: Step, place: Place) -> None:
         self._steps.append(
-            step._replace(
-                target=lambda claim, now: steps.going(place(step, claim, now), claim), reason=reason
-            )
+            step._replace(target=lambda claim, now: steps.going(place(step, claim, now), claim))
         )
 
     def _step(self, verb: str, layout: Any, lease: Lease[Any] | None, entry: Entry | None, id: str) -> Step:

@@ -63,7 +63,7 @@ class Work(NamedTuple):
     notes: tuple[tuple[str, bytes], ...] = ()
     #: Notes that go along (old path, new path), or go (old path, empty), when it is committed.
     carry: tuple[tuple[str, str], ...] = ()
-    #: Side files of changed messages: they are there before anything is renamed.
+    #: Side files of changed and of new messages: they are there before anything is renamed.
     sides: tuple[Sidefile, ...] = ()
     #: Side files that no name means once it is committed.
     drop: tuple[str, ...] = ()

@@ -18,7 +18,6 @@ from dirqueue.errors import SettingsError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.settings import check_seconds
-from dirqueue.space.lots import ack_lot
 from dirqueue.space.transaction import Transaction
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
 from dirqueue.spark.living import living
@@ -92,7 +91,7 @@ def claim(
 def _commit(transaction: Transaction, native: Native, mine: Pins, count: int) -> None:
     """Commit what was put, and the end of the lot with it."""
     if count:
-        ack_lot(transaction, native, f"{mine.base}/1", f"{mine.base}/1.ack")
+        transaction.rename(native, f"{mine.base}/1", f"{mine.base}/1.ack")
     transaction.commit()
 
 

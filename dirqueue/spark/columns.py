@@ -126,30 +126,42 @@ def check_read(schema: StructType, *, pieces: bool = False, records: bool = Fals
             )
 
 
+#: The columns of a write, the types that each may have, and how an error names them.
+PUT: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    "value": ((StringType, BinaryType), "a string or binary"),
+    "priority": (_INTEGRAL, "a whole number"),
+    "delay": (_NUMBER, "a number of seconds"),
+    "attributes": ((MapType,), "map<string,string>"),
+    "ttl": (_NUMBER, "a number of seconds"),
+    "expires_at": ((TimestampType,), "a timestamp"),
+}
+
+
 def check_write(schema: StructType) -> None:
     """Raise SettingsError for a column that put cannot use, or a type that it cannot take."""
-    allowed: dict[str, tuple[tuple[type[DataType], ...], str]] = {
-        "value": ((StringType, BinaryType), "a string or binary"),
-        "priority": (_INTEGRAL, "a whole number"),
-        "delay": (_NUMBER, "a number of seconds"),
-    }
     for field in schema.fields:
-        if field.name == "attributes":
+        if field.name not in PUT:
             raise SettingsError(
-                "a write from Spark cannot carry attributes: drop the column, put it into value, or use Queue.put"
-            )
-        if field.name not in allowed:
-            raise SettingsError(
-                f"a put has no column {field.name!r}; it takes value, priority and delay: drop it, or put it into "
+                f"a put has no column {field.name!r}; it takes {', '.join(PUT)}: drop it, or put it into "
                 f"value (to_json(struct(*)) AS value)"
             )
-        kinds, wanted = allowed[field.name]
-        if not isinstance(field.dataType, kinds):
+        kinds, wanted = PUT[field.name]
+        if not isinstance(field.dataType, kinds) or not _is_text_map(field.dataType):
             raise SettingsError(
                 f"column {field.name!r} must be {wanted}, not {field.dataType.simpleString()}"
             )
-    if "value" not in schema.fieldNames():
+    names = schema.fieldNames()
+    if "value" not in names:
         raise SettingsError("a put needs a column value (string or binary): select(... AS value)")
+    if "ttl" in names and "expires_at" in names:
+        raise SettingsError("the columns ttl and expires_at both say when a message ends: drop one of them")
+
+
+def _is_text_map(kind: DataType) -> bool:
+    """Return whether a type that may be a map is one of text to text."""
+    return not isinstance(kind, MapType) or all(
+        isinstance(each, StringType) for each in (kind.keyType, kind.valueType)
+    )
 
 
 def reads_bodies(schema: StructType) -> bool:

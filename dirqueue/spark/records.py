@@ -41,7 +41,7 @@ class Packing(NamedTuple):
 
 
 class Packer:
-    """Packs the rows of one task. Rows that share a message are of one kind: a priority and a delay."""
+    """Packs the rows of one task. Rows that share a message are of one kind: priority, delay, what they carry."""
 
     def __init__(self, packing: Packing, max_size: int) -> None:
         self._records = packing.records

@@ -1,7 +1,7 @@
 """A Spark session that works where only Python is installed.
 
-Layer: edges.  Touches: the environment of this process, which Spark reads when it starts: JAVA_HOME, PYSPARK_PYTHON
-and SPARK_SUBMIT_OPTS.
+Layer: edges.  Touches: the environment of this process, which Spark reads when it starts: JAVA_HOME, PYSPARK_PYTHON,
+SPARK_SUBMIT_OPTS, and SPARK_HOME while it starts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from dirqueue.spark.home import quick_start
 from dirqueue.spark.java import find_java
 from dirqueue.spark.versions import BATCHES, check_version
 
@@ -47,7 +48,8 @@ def session(master: str | None = None, *, name: str | None = None, **conf: Any) 
     builder = SparkSession.builder
     for key, value in given.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with quick_start(given.get("spark.master", "")):
+        return builder.getOrCreate()
 
 
 def prepare(*, quiet: bool = False) -> None:

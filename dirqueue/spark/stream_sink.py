@@ -43,7 +43,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         refuse_overwrite(overwrite=overwrite)
         check_write(schema)
         self._queue = options.path()
-        self._how = How.chosen(options)
+        self._how = How.chosen(options, schema)
         native = open_native(self._queue, create=True, **self._how.settings)
         self._ours = _prefix(options.text("checkpointLocation"))
         # NFS: each batch has another name, so that no host takes it for the last one, which is gone.
@@ -68,13 +68,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if first is None:
             return self.abort(messages, batchId)
         identity = staged.Identity(first.app, batchId)
-        commit_parts(self._queue, self._how.settings, first.staging, messages, identity)
-        return abort_parts(self._queue, self._how.settings, self._staging)
+        commit_parts(self._queue, self._how, first.staging, messages, identity)
+        return abort_parts(self._queue, self._how, self._staging)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         staged = {self._staging, *(message.staging for message in messages if message is not None)}
         for staging in sorted(staged.union(self._found())):
-            abort_parts(self._queue, self._how.settings, staging)
+            abort_parts(self._queue, self._how, staging)
 
     def _found(self) -> list[str]:
         """Return all staging directories of this stream: one batch of it runs at a time."""

@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 
 from dirqueue.bounds import too_large
 from dirqueue.errors import Full, QueueNotFound, SettingsError
-from dirqueue.layouts.native import Native, staged
+from dirqueue.layouts.native import Native, attempt, staged
 from dirqueue.renewer import RENEWER
 from dirqueue.settings import MAX_PRIORITY, Settings, check_seconds
 from dirqueue.spark.columns import bodies_of, check_write
+from dirqueue.spark.extras import Carried, carried_of, carries
 from dirqueue.spark.options import WRITE, Options, open_native, open_queue
 from dirqueue.spark.records import KINDS, Packer, Packing
 
@@ -45,24 +46,22 @@ class How(NamedTuple):
     settings: dict[str, Any]
     #: How rows become messages; None = one for each.
     packing: Packing | None
+    #: Whether there are columns of what messages carry.
+    carrying: bool
 
     @classmethod
-    def chosen(cls, options: Options) -> How:
-        """Return what the options of a write ask for."""
+    def chosen(cls, options: Options, schema: StructType) -> How:
+        """Return what the options and the columns of a write ask for."""
         flags = [name for name in ("sync", "links") if options.text(name) is not None]
         settings = {name: options.flag(name, default=True) for name in flags}
-        return cls(settings, Packing.chosen(options))
+        return cls(settings, Packing.chosen(options), carries(schema))
 
 
 def write_parts(queue: str, how: How, staging: str, rows: Iterator[Any]) -> Written:
     """Write the rows of one task attempt; remove them again if it fails."""
     native = open_native(queue, **how.settings)
-    writer = staged.Writer(native.directory, native.settings, staging)
-    task = (
-        _Messages(writer, native.settings)
-        if how.packing is None
-        else _Packed(writer, native.settings, how.packing)
-    )
+    writer = attempt.Writer(native.directory, native.settings, staging)
+    task = _Messages(writer, native) if how.packing is None else _Packed(writer, native, how.packing)
     alive = Staging(native, staging)
     alive.renew()
     RENEWER.watch(alive, native.settings.stale / 4)
@@ -106,62 +105,89 @@ class Staging:
 class _Messages:
     """Rows of one task as messages, one for each."""
 
-    def __init__(self, writer: staged.Writer, settings: Settings) -> None:
+    def __init__(self, writer: attempt.Writer, native: Native) -> None:
         self._writer = writer
-        self._settings = settings
+        self._settings = native.settings
+        self._clock = native.directory.clock
 
     def add(self, rows: Any) -> None:
         """Write one Arrow batch; each priority goes to separate parts."""
         bodies: list[bytes] = bodies_of(rows).to_pylist()
-        priorities, delays = _kinds(rows, self._settings)
+        priorities, delays, carried = _kinds(rows, self._settings)
         if priorities is None:
-            self.put(bodies, _default(self._settings), delays)
+            self.put(bodies, _default(self._settings), delays, carried)
             return
         for priority in dict.fromkeys(priorities):
             chosen = [index for index, each in enumerate(priorities) if each == priority]
-            some = None if delays is None else [delays[index] for index in chosen]
-            self.put([bodies[index] for index in chosen], priority, some)
+            self.put(
+                [bodies[index] for index in chosen],
+                priority,
+                None if delays is None else [delays[index] for index in chosen],
+                None if carried is None else [carried[index] for index in chosen],
+            )
 
-    def put(self, bodies: list[bytes], priority: int | None, delays: list[float] | None) -> None:
+    def put(
+        self,
+        bodies: list[bytes],
+        priority: int | None,
+        delays: list[float] | None,
+        carried: list[Carried | None] | None,
+    ) -> None:
         """Write messages of one priority."""
         limit = self._settings.max_size
         if limit and bodies and max(map(len, bodies)) > limit:
             raise too_large(max(map(len, bodies)), limit)
-        self._writer.add(bodies, priority, delays)
+        if carried is None:
+            self._writer.add(bodies, priority, delays)
+            return
+        now = self._clock.now()
+        self._writer.add(bodies, priority, delays, [each and each.extras(now) for each in carried])
 
     def finish(self) -> None:
         """Write what is left: nothing."""
 
 
+class _Kind(NamedTuple):
+    """What rows that share a message have in common."""
+
+    priority: int | None
+    delay: float = 0.0
+    carried: Carried | None = None
+
+
 class _Packed(_Messages):
     """Rows of one task as messages of records."""
 
-    def __init__(self, writer: staged.Writer, settings: Settings, packing: Packing) -> None:
-        super().__init__(writer, settings)
-        self._packer = Packer(packing, settings.max_size)
+    def __init__(self, writer: attempt.Writer, native: Native, packing: Packing) -> None:
+        super().__init__(writer, native)
+        self._packer = Packer(packing, native.settings.max_size)
 
     def add(self, rows: Any) -> None:
-        """Pack one Arrow batch; rows of one message have the same priority and delay."""
-        bodies = bodies_of(rows)
-        priorities, delays = _kinds(rows, self._settings)
-        if priorities is None and delays is None:
-            self._put(
-                (_default(self._settings), 0.0), self._packer.add((_default(self._settings), 0.0), bodies)
-            )
+        """Pack one Arrow batch; rows of one message are of one kind."""
+        bodies, plain = bodies_of(rows), _Kind(_default(self._settings))
+        columns = _kinds(rows, self._settings)
+        if columns == (None, None, None):
+            self._put(plain, self._packer.add(plain, bodies))
             return
-        chosen: dict[tuple[int | None, float], list[int]] = {}
-        each = zip(
-            priorities or [_default(self._settings)] * len(bodies), delays or [0.0] * len(bodies), strict=True
-        )
-        for index, kind in enumerate(each):
-            chosen.setdefault(kind, []).append(index)
+        chosen: dict[_Kind, list[int]] = {}
+        filled = [
+            [default] * len(bodies) if column is None else column
+            for column, default in zip(columns, plain, strict=True)
+        ]
+        for index, each in enumerate(zip(*filled, strict=True)):
+            chosen.setdefault(_Kind(*each), []).append(index)
         for kind, some in chosen.items():
             self._put(kind, self._packer.add(kind, bodies.take(some)))
         self.finish(KINDS)
 
-    def _put(self, kind: tuple[int | None, float], bodies: list[bytes]) -> None:
-        priority, delay = kind
-        self.put(bodies, priority, [delay] * len(bodies) if delay else None)
+    def _put(self, kind: _Kind, bodies: list[bytes]) -> None:
+        count = len(bodies)
+        self.put(
+            bodies,
+            kind.priority,
+            [kind.delay] * count if kind.delay else None,
+            [kind.carried] * count if kind.carried else None,
+        )
 
     def finish(self, most: int = 0) -> None:
         for kind, body in self._packer.rest(most):
@@ -172,15 +198,17 @@ def _default(settings: Settings) -> int | None:
     return settings.default_priority if settings.priorities else None
 
 
-def _kinds(rows: Any, settings: Settings) -> tuple[list[int | None] | None, list[float] | None]:
-    """Return the priority and the delay of each row; None where there is no such column."""
+def _kinds(
+    rows: Any, settings: Settings
+) -> tuple[list[int | None] | None, list[float] | None, list[Carried | None] | None]:
+    """Return the priority and the delay of each row, and what it carries; None where there is no such column."""
     columns = rows.schema.names
     priorities = delays = None
     if "priority" in columns:
         priorities = [_priority(each, settings) for each in rows.column("priority").to_pylist()]
     if "delay" in columns:
         delays = [_delay(each) for each in rows.column("delay").to_pylist()]
-    return priorities, delays
+    return priorities, delays, carried_of(rows)
 
 
 def _priority(priority: int | None, settings: Settings) -> int | None:
@@ -203,30 +231,30 @@ def _delay(delay: Any) -> float:
 
 def commit_parts(
     queue: str,
-    settings: dict[str, Any],
+    how: How,
     staging: str,
     messages: Sequence[Written | None],
     identity: staged.Identity | None,
 ) -> None:
     """Make visible what the winning attempts wrote."""
     written = [message for message in messages if message is not None]
-    native = open_native(queue, **settings)
+    native = open_native(queue, **how.settings)
     parts = [part for message in written for part in message.parts]
     total = sum(message.count for message in written)
     limit = native.settings.max_messages
     repeated = identity is not None and staged.newest(native.directory, identity.app) >= identity.version
     if limit and not repeated and native.count() + total > limit:
         raise Full(f"{queue!r} has no room for {total} messages: max_messages={limit}", path=queue)
-    staged.commit(native.directory, native.settings, staging, parts, identity)
+    staged.commit(native.directory, native.settings, staging, parts, identity, carrying=how.carrying)
 
 
-def abort_parts(queue: str, settings: dict[str, Any], staging: str) -> None:
+def abort_parts(queue: str, how: How, staging: str) -> None:
     """Remove what the attempts of a failed job wrote."""
     try:
-        directory = open_queue(queue, **settings).layout.directory
+        directory = open_queue(queue, **how.settings).layout.directory
     except QueueNotFound:
         return  # all of it went with the queue
-    staged.abort(directory, staging)
+    staged.abort(directory, staging, carrying=how.carrying)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -237,7 +265,7 @@ class BatchWriter(DataSourceArrowWriter):
         refuse_overwrite(overwrite=overwrite)
         check_write(schema)
         self._queue = options.path()
-        self._how = How.chosen(options)
+        self._how = How.chosen(options, schema)
         self._identity = _identity(options)
         native = open_native(self._queue, create=True, **self._how.settings)
         self._staging = Staging.begin(native).name
@@ -246,10 +274,10 @@ class BatchWriter(DataSourceArrowWriter):
         return write_parts(self._queue, self._how, self._staging, iterator)
 
     def commit(self, messages: list[Any]) -> None:
-        commit_parts(self._queue, self._how.settings, self._staging, messages, self._identity)
+        commit_parts(self._queue, self._how, self._staging, messages, self._identity)
 
     def abort(self, messages: list[Any]) -> None:
-        abort_parts(self._queue, self._how.settings, self._staging)
+        abort_parts(self._queue, self._how, self._staging)
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:

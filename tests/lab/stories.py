@@ -12,7 +12,7 @@ from types import ModuleType
 import dirqueue
 import dirqueue.tools.convert
 from dirqueue.disk import fs
-from dirqueue.layouts.native import publish, staged
+from dirqueue.layouts.native import attempt, publish, staged
 from lab import seam
 
 SETTINGS = {"lease": 0.001, "margin": 0.0, "stale": 0.0, "backoff": 0.0}
@@ -94,7 +94,7 @@ def commit(queue):
     directory, settings = queue.layout.directory, queue.settings
     staging, parts = staged.begin(directory), []
     for bodies in ((b"one", b"two"), (b"three",)):
-        writer = staged.Writer(directory, settings, staging)
+        writer = attempt.Writer(directory, settings, staging)
         writer.add(bodies)
         parts += writer.finish()
     return staged.commit(directory, settings, staging, parts, IDENTITY)

@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from dirqueue.spark.home import unzipped
+
 
 @pytest.fixture(scope="session")
 def without_java(tmp_path_factory):
@@ -25,32 +27,13 @@ def without_java(tmp_path_factory):
     os.environ.pop("JAVA_HOME", None)
     # Every program here runs for seconds: a JVM that compiles less starts sooner.
     os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    os.environ.setdefault("SPARK_HOME", str(_unzipped(tmp_path_factory.mktemp("spark-home"))))
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    # For the programs that make a session of their own too.
+    os.environ.setdefault("SPARK_HOME", unzipped())
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     yield
     os.environ.clear()
     os.environ.update(saved)
-
-
-def _unzipped(home):
-    """Return a home of Spark whose pyspark.zip is a directory.
-
-    Spark puts the archive first on the path of every Python that it starts, and Python compiles what it imports from an
-    archive each time: 0.6 s of CPU for each of them.
-    """
-    import py4j
-    import pyspark
-
-    installed = Path(pyspark.__file__).parent
-    for each in installed.iterdir():
-        if each.name != "python":
-            (home / each.name).symlink_to(each)
-    path = home / "python" / "lib" / "pyspark.zip"
-    path.mkdir(parents=True)
-    (path / "pyspark").symlink_to(installed)
-    (path / "py4j").symlink_to(Path(py4j.__file__).parent)
-    return home
 
 
 @pytest.fixture(scope="session")

@@ -248,8 +248,9 @@ def test_a_write_whose_first_row_is_late_keeps_its_staging(queue_dir):
         until(renewed_for_long, "renewals of the staging directory")
         yield pa.RecordBatch.from_pydict({"value": ["late"]})
 
-    written = write_parts(str(queue_dir), How({}, None), staging, late())
-    commit_parts(str(queue_dir), {}, staging, [written], None)
+    how = How({}, None, carrying=False)
+    written = write_parts(str(queue_dir), how, staging, late())
+    commit_parts(str(queue_dir), how, staging, [written], None)
     assert drain(Queue(queue_dir)) == [b"late"]
     assert not [name for name in files(queue_dir) if ".batch.new" in name]
 

@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
+import tracemalloc
 import xml.dom.minidom
 
 import pytest
@@ -211,15 +213,44 @@ def test_every_job_reports_progress_and_counts(spark, tmp_path, capsys, monkeypa
     assert progress == "dirqueue: 1 messages written"
 
 
+#: Counts queues as a task of the report does, and prints the most memory that took, in KiB.
+COUNTER = """
+import resource, sys
+from dirqueue.spark.jobs.queues import find_queues
+from dirqueue.spark.jobs.report import _count
+for path in find_queues(sys.argv[1]):
+    [row] = _count(path, records=False)
+    assert row[1] == int(sys.argv[2]), row
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def memory_of(function):
+    """Return what a function returns, and the most bytes that Python held for it."""
+    tracemalloc.start()
+    try:
+        return function(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.slow
-def test_a_report_counts_many_names(spark, tmp_path):
-    """200,000 messages in twenty queues; the driver gets one row for each queue."""
-    for number in range(20):
-        Queue(tmp_path / "spool" / f"q{number:02}", sync=False).put_many(b"" for _ in range(10_000))
-    done = dirqueue.spark.report(spark, tmp_path / "spool")
-    assert [line.ready for line in done.lines] == [10_000] * 20
-    assert done.total.put_last_hour == 200_000
-    assert done.to_svg().count("<text") == 5 + 2 * 20
+def test_a_report_on_a_million_names_in_a_thousand_queues_takes_no_more_memory(spark, tmp_path):
+    """Neither of the driver nor of a task, compared with a tenth of the names."""
+    spool, taken = tmp_path / "spool", []
+    for more, each in ((100, 100), (900, 1000)):
+        for number in range(1000):
+            Queue(spool / f"q{number:03}", sync=False, links=True).put_many([b"x"] * more)
+        done, driver = memory_of(lambda: dirqueue.spark.report(spark, spool))
+        assert [line.ready for line in done.lines] == [each] * 1000
+        counter = [sys.executable, "-c", COUNTER, str(spool), str(each)]
+        counted = subprocess.run(counter, capture_output=True, text=True, check=True, timeout=600)
+        taken.append((driver, int(counted.stdout) << 10))
+    print("bytes of the driver and of a task, at 100,000 and at 1,000,000 names:", taken)
+    assert done.total.ready == done.total.put_last_hour == 1_000_000
+    (driver, task), (driver_more, task_more) = taken
+    assert driver_more < driver + (1 << 20), taken
+    assert task_more < task + (4 << 20), taken
 
 
 def test_a_png_chart_needs_matplotlib(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 import dirqueue.spark
 from dirqueue import Queue
-from dirqueue.spark import java, sessions
+from dirqueue.spark import home, java, sessions
 
 
 def fake_java(directory, version, *, module):
@@ -181,3 +181,47 @@ def test_a_job_of_the_command_prints_nothing_on_stderr(without_java, tmp_path, m
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split("\t")[1] == "1"
+
+
+WHERE = """
+import os, sys
+import dirqueue.spark
+spark = dirqueue.spark.session("local[1]")
+def where(_):
+    import pyspark
+    yield os.path.isfile(pyspark.__file__)
+print(spark.sparkContext.parallelize([1], 1).mapPartitions(where).collect(), os.environ.get("SPARK_HOME"))
+"""
+
+
+def test_the_workers_of_a_local_session_import_compiled_files(without_java, tmp_path):
+    """Not from an archive; and the home that brings this about is not passed on to other programs."""
+    env = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
+    env |= {"PYTHONPATH": str(Path(dirqueue.__file__).parent.parent), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", WHERE], env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout.splitlines()[-1:] == ["[True] None"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("master", "given"), [("local[2]", "/opt/spark"), ("spark://host:7077", None), ("", None)]
+)
+def test_a_home_of_the_user_and_a_cluster_are_left_alone(monkeypatch, master, given):
+    """Executors elsewhere have homes of their own."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    if given:
+        monkeypatch.setenv("SPARK_HOME", given)
+    with home.quick_start(master):
+        assert os.environ.get("SPARK_HOME") == given
+
+
+def test_a_home_is_made_once_and_one_that_cannot_be_made_is_done_without(tmp_path, monkeypatch):
+    """It only saves time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = home.unzipped()
+    assert home.unzipped() == found
+    assert os.listdir(tmp_path / "cache" / "dirqueue") == [os.path.basename(found)]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert home.unzipped() is None

@@ -104,12 +104,92 @@ def test_a_write_takes_bytes_priorities_and_delays(spark, queue_dir):
     assert bodies(queue_dir, "delayed") == [b"later"]
 
 
+def carried_files(path):
+    return [name for name in files(path) if name.startswith("attributes/") and name.count("/") == 2]
+
+
+def carried(path):
+    """Return the body, the attributes and the end of life of each message."""
+    found = [(each.data, dict(each.attributes), each.expires_at) for each in Queue(path).peek()]
+    return sorted(found, key=lambda each: each[0])
+
+
+TAGGED = "value string, attributes map<string,string>, expires_at timestamp"
+
+
+@pytest.mark.parametrize("options", [{}, {"recordsPerMessage": 1}, {"links": "true"}])
+def test_what_a_queue_gives_can_be_written_to_another(spark, queue_dir, tmp_path, options):
+    """Attributes and the end of life go from queue to queue; a row without them has none."""
+    first = Queue(queue_dir, codec="records" if "recordsPerMessage" in options else "bytes", create=True)
+    wrap = (lambda body: [body]) if "recordsPerMessage" in options else (lambda body: body)
+    first.put(wrap(b"both"), attributes={"to": "ann", "kind": "letter"}, ttl=3600)
+    first.put(wrap(b"neither"))
+    first.put(wrap(b"one"), attributes={"to": "bob"})
+    reader = spark.read.format("dirqueue").schema(TAGGED)
+    if "recordsPerMessage" in options:
+        reader = reader.option("records", "true")
+    save(reader.load(str(queue_dir)), tmp_path / "second", **options)
+    assert carried(tmp_path / "second") == carried(queue_dir)
+    assert len(carried_files(tmp_path / "second")) == 2
+
+
+def test_a_stream_takes_attributes_along(spark, queue_dir, tmp_path):
+    """From queue to queue, exactly once; the second queue has them all."""
+    first = Queue(queue_dir)
+    for number in range(20):
+        first.put(b"%d" % number, attributes={"number": str(number)}, ttl=3600 + number)
+    wanted = carried(queue_dir)
+    source = spark.readStream.format("dirqueue").schema(TAGGED).option("maxMessagesPerTrigger", 7)
+    sink = source.load(str(queue_dir)).writeStream.format("dirqueue").trigger(availableNow=True)
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "second"))
+    query.awaitTermination()
+    assert carried(tmp_path / "second") == wanted
+
+
+def test_rows_that_carry_the_same_share_a_message_of_records(spark, queue_dir):
+    """Four rows of two kinds are two messages; a ttl counts from the write."""
+    rows = [("a", {"k": "1"}, 60), ("b", {"k": "2"}, 60), ("c", {"k": "1"}, 60), ("d", {"k": "2"}, 60)]
+    frame = spark.createDataFrame(rows, "value string, attributes map<string,string>, ttl int").coalesce(1)
+    save(frame, queue_dir, recordsPerMessage=10)
+    messages = sorted(Queue(queue_dir, codec="records").peek(), key=lambda each: each.attributes["k"])
+    assert [each.body for each in messages] == [[b"a", b"c"], [b"b", b"d"]]
+    assert all(0 < (each.expires_at - each.enqueued_at).total_seconds() < 61 for each in messages)
+
+
+def test_a_failed_job_leaves_no_attributes(table, queue_dir):
+    """Those of the task that had written its rows go too."""
+    there = f"{queue_dir}/attributes/*/*"
+
+    def fail(id):
+        import glob
+        import time
+
+        if id == "150":
+            deadline = time.monotonic() + 60
+            while len(glob.glob(there)) < 100 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            raise ValueError(f"on purpose, with {len(glob.glob(there))} written")
+        return id
+
+    frame = table(200).select(f.udf(fail)("value").alias("value"), f.expr("map('k', 'v') AS attributes"))
+    with pytest.raises(Exception, match="on purpose, with 100 written"):
+        save(frame, queue_dir)
+    assert not staged(queue_dir)
+    until(lambda: not carried_files(queue_dir), "the end of the attributes")
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "text"),
     [
         ("'a' AS value, 1 AS colour", {}, "no column 'colour'"),
         ("'a' AS body", {}, "no column 'body'"),
-        ("'a' AS value, map('k', 'v') AS attributes", {}, "cannot carry attributes"),
+        ("'a' AS value, map('k', 1) AS attributes", {}, "'attributes' must be map<string,string>"),
+        ("'a' AS value, map('k', null::string) AS attributes", {}, "attribute 'k'=None must be text"),
+        ("'a' AS value, map('', 'v') AS attributes", {}, "must be text, with a name"),
+        ("'a' AS value, map('k', repeat('x', 20000)) AS attributes", {}, "too long"),
+        ("'a' AS value, 'soon' AS expires_at", {}, "'expires_at' must be a timestamp"),
+        ("'a' AS value, 0 AS ttl", {}, "ttl must be"),
+        ("'a' AS value, 1 AS ttl, now() AS expires_at", {}, "drop one of them"),
         ("1 AS priority", {}, "needs a column value"),
         ("1 AS value", {}, "'value' must be a string or binary, not int"),
         ("'a' AS value, 'x' AS delay", {}, "'delay' must be a number"),
@@ -126,7 +206,7 @@ def test_a_write_with_invalid_columns_or_options_is_refused(spark, queue_dir, co
     """The error is raised in the driver, names the thing, and nothing is visible."""
     with pytest.raises(Exception, match=text):
         save(spark.sql(f"SELECT {columns}"), queue_dir, **options)
-    assert not queue_dir.exists() or bodies(queue_dir) == []
+    assert not queue_dir.exists() or (bodies(queue_dir) == [] and not carried_files(queue_dir))
 
 
 def test_a_write_with_mode_overwrite_is_refused(table, queue_dir):

@@ -8,7 +8,7 @@ from support.kit import LONG, files
 
 from dirqueue import Queue
 from dirqueue.disk import mount
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import attempt, staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.staged import Identity
 from dirqueue.layouts.native.supply import claimable
@@ -74,7 +74,7 @@ class Bench:
 
     def writer(self):
         staged.begin(self.directory, self.staging)
-        return staged.Writer(self.directory, self.settings, self.staging)
+        return attempt.Writer(self.directory, self.settings, self.staging)
 
     def staged(self):
         """Return what writers have left in staging directories."""

@@ -13,7 +13,7 @@ from dirqueue import Empty, Queue, QueueError
 from dirqueue.disk import ballast, fs, identity, mount
 from dirqueue.disk.clock import Clock
 from dirqueue.disk.mount import Mount
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import attempt, staged
 from dirqueue.tools import check
 from dirqueue.tools.check import CODES
 
@@ -385,7 +385,7 @@ def test_repair_shows_a_batch_that_is_committed(tmp_path):
         queue = Queue(root)
         directory = queue.layout.directory
         staging = staged.begin(directory)
-        writer = staged.Writer(directory, queue.settings, staging)
+        writer = attempt.Writer(directory, queue.settings, staging)
         writer.add([b"1", b"2", b"3"])
         staged.commit(directory, queue.settings, staging, writer.finish(), staged.Identity("app", 1))
 

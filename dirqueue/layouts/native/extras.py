@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.names import ATTRIBUTES, MALFORMED, MINUTE
+from dirqueue.layouts.native.names import ATTRIBUTES, MALFORMED, MINUTE, PART
 from dirqueue.layouts.native.rooms import TRIES, Rooms
 from dirqueue.message import Extras
 
@@ -45,9 +45,17 @@ class ExtrasStore:
         What their producer has written of them lies there by now, unseen: while it does, no purge takes this; and a
         producer that was stopped until a purge took both finds its own files missing.
         """
-        data, folders = dumps(extras), set()
+        data = dumps(extras)
+        self._write(((id, data) for id in ids), flush=flush)
+
+    def write_each(self, carried: Iterable[tuple[str, Extras]], *, flush: bool = True) -> None:
+        """Keep for each of several messages what it carries; see write_all."""
+        self._write(((id, dumps(extras)) for id, extras in carried), flush=flush)
+
+    def _write(self, contents: Iterable[tuple[str, bytes]], *, flush: bool) -> None:
+        folders = set()
         self.there = True
-        for id in ids:
+        for id, data in contents:
             folders.add(self._create(place_of(id), data, sync=self._sync and flush))
         if self._sync:
             for folder in sorted(folders):
@@ -133,6 +141,28 @@ def place_of(id: str) -> str:
     """Return where the attributes of a message lie."""
     put = names.micros_of(id)
     return f"{ATTRIBUTES}/{put - put % MINUTE}/{id}"
+
+
+def unseen(directory: Directory, place: str) -> Iterator[str]:
+    """Yield the ids of the messages in a staging directory, and in its parts. Raises plain OSError."""
+    for found in fs.listing(place, directory.fd):
+        name = names.parse(found.name)
+        if name is None:
+            continue
+        if name.kind == PART and found.is_dir(follow_symlinks=False):
+            inner = map(names.parse, fs.names_in(f"{place}/{found.name}", directory.fd))
+            yield from (each.id for each in inner if each is not None)
+        else:
+            yield name.id
+
+
+def discard_unseen(directory: Directory, place: str) -> None:
+    """Remove what the messages in a staging directory were to carry: they will never be visible."""
+    try:
+        for id in list(unseen(directory, place)):
+            fs.discard(place_of(id), directory.fd)
+    except (FileNotFoundError, NotADirectoryError):
+        return  # its writer has given up too
 
 
 def dumps(extras: Extras) -> bytes:

@@ -7,8 +7,9 @@ Crash: at any call; the next purge goes on. Two purges at once do no harm: each 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -16,6 +17,7 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
 from dirqueue.layouts.native import conditions, links, names, pins, staged
+from dirqueue.layouts.native.extras import unseen
 from dirqueue.layouts.native.inspect import buckets, entries
 from dirqueue.layouts.native.names import (
     ACKED,
@@ -199,12 +201,22 @@ class _Purger:
                     stale[f"{folder}/{text}"] = name.id
         if stale:
             # RACE: a listing may miss a name that is being renamed: "gone" takes two looks.
-            there = {entry.id for _ in range(2) for entry in entries(self._directory, frozenset())}
+            there = {id for _ in range(2) for id in self._ids()}
             stale = {place: id for place, id in stale.items() if id not in there or place.endswith(NEW)}
         total = Purged(other=sum(fs.discard(place, self._fd) for place in stale if self._old(place)))
         for folder in found:
             total += self._empty(folder)
         return total
+
+    def _ids(self) -> Iterator[str]:
+        """Yield the ids of all messages: first of those that are written by now and not visible yet."""
+        for text in fs.directories_in(".", self._fd):
+            name = names.parse(text)
+            if name is not None and name.kind == STAGING:
+                # RACE: shown or removed meanwhile; or it is another user's, who cannot read what it carries either.
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                    yield from unseen(self._directory, text)
+        yield from (entry.id for entry in entries(self._directory, frozenset()))
 
     def ended(self, room: str, keep: float) -> Purged:
         """Remove what ended longer ago than it is to be kept, and notes without a message."""

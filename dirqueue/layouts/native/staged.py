@@ -26,11 +26,11 @@ from typing import NamedTuple
 
 from dirqueue.disk import fs, identity
 from dirqueue.disk.clock import micros
-from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_id, new_token
-from dirqueue.errors import QueueError, SettingsError, access_error
+from dirqueue.errors import SettingsError, access_error
 from dirqueue.layouts.native import names
-from dirqueue.layouts.native.links import Linker
+from dirqueue.layouts.native.attempt import remove, vanished
 from dirqueue.layouts.native.names import BATCH, MALFORMED, NEW, PART, SPARK, STAGING
 from dirqueue.layouts.native.publish import SLICE_SIZE
 from dirqueue.layouts.native.staging import settle
@@ -80,7 +80,7 @@ def touch(directory: Directory, staging: str, *, ahead: float = 0) -> None:
     try:
         fs.utime(place, dir_fd=directory.fd)
     except FileNotFoundError:
-        raise _vanished(directory, staging) from None
+        raise vanished(directory, staging) from None
     except OSError as error:
         raise access_error(directory.path, "put to", error) from error
     if ahead:
@@ -90,138 +90,48 @@ def touch(directory: Directory, staging: str, *, ahead: float = 0) -> None:
             fs.utime(place, ns=(when, when), dir_fd=directory.fd)
 
 
-class Writer:
-    """One attempt of one writer: fills parts in a staging directory that begin() made. Not thread-safe."""
-
-    def __init__(self, directory: Directory, settings: Settings, staging: str) -> None:
-        self._directory = directory
-        self._sync = settings.sync
-        self._linker = Linker(directory) if settings.links else None
-        self._job = names.check_id(staging)
-        self._staging = f"{staging}.{STAGING}"
-        self._open: dict[int | None, tuple[str, int, int]] = {}
-        self._unsettled: list[tuple[str, int]] = []
-        #: What was written, as commit() wants it.
-        self.parts: list[str] = []
-        self.count = 0
-
-    def add(
-        self, bodies: Sequence[bytes], priority: int | None = None, delays: Sequence[float] | None = None
-    ) -> None:
-        """Write messages of one priority; nobody sees them before commit()."""
-        try:
-            self._add(bodies, priority, delays)
-        except FileNotFoundError:
-            # RACE: the job was aborted, or is over: another attempt has won.
-            self.discard()
-            raise _vanished(self._directory, self._job) from None
-        except OSError as error:
-            self.discard()
-            raise access_error(self._directory.path, "put to", error) from error
-
-    def _add(self, bodies: Sequence[bytes], priority: int | None, delays: Sequence[float] | None) -> None:
-        directory = self._directory
-        directory.need()
-        flush_each = self._sync and not directory.mount.syncfs
-        lead = "" if priority is None else str(priority)
-        done = 0
-        while done < len(bodies):
-            part, fd, room = self._part(lead, priority)
-            some = bodies[done : done + room]
-            ids = [lead + new_id() for _ in some]
-            if delays is not None:
-                now = directory.clock.now()
-                late = delays[done : done + room]
-                ids = [f"{i}.{now + micros(d)}.0" if d else i for i, d in zip(ids, late, strict=True)]
-            for name, body in zip(ids, some, strict=True):
-                if not self._linker or not self._linker.wrote(body, name, fd):
-                    fs.create(name, body, fd, sync=flush_each)
-                    if directory.mount.closes_late:
-                        self._unsettled.append((f"{part}/{name}", len(body)))
-            done += len(some)
-            self._open[priority] = (part, fd, room - len(some))
-        self.count += len(bodies)
-
-    def _part(self, lead: str, priority: int | None) -> tuple[str, int, int]:
-        """Return the part to fill, its descriptor and its room; a full one is followed by another."""
-        held = self._open.get(priority)
-        if held is not None and held[2] > 0:
-            return held
-        directory = self._directory
-        if held is not None:
-            fs.close(held[1])
-            del self._open[priority]
-        name = f"{lead}{new_id()}.{PART}"
-        part = f"{self._staging}/{name}"
-        fs.make_inner(part, directory.fd)
-        self.parts.append(name)
-        held = self._open[priority] = (part, fs.open(part, fs.DIRECTORY, dir_fd=directory.fd), SLICE_SIZE)
-        return held
-
-    def finish(self) -> list[str]:
-        """Make all of it durable, and sure to be whole for every reader; return the parts."""
-        directory = self._directory
-        try:
-            if self._unsettled:
-                settle(directory, self._unsettled)
-            if self._sync and self.parts:
-                if directory.mount.syncfs:
-                    fs.syncfs(directory.fd)
-                else:
-                    for part in self.parts:
-                        directory.sync(f"{self._staging}/{part}")
-                    directory.sync(self._staging)
-            self._close()
-        except FileNotFoundError:
-            self.discard()
-            raise _vanished(directory, self._job) from None
-        except OSError as error:
-            self.discard()
-            raise access_error(directory.path, "put to", error) from error
-        return self.parts
-
-    def discard(self) -> None:
-        """Give up: remove what this attempt wrote."""
-        self._close()
-        for part in self.parts:
-            fs.remove_tree(f"{self._staging}/{part}", self._directory.fd)
-        self.parts = []
-
-    def _close(self) -> None:
-        while self._open:
-            fs.close(self._open.popitem()[1][1])
-
-
 def commit(
     directory: Directory,
     settings: Settings,
     staging: str,
     parts: Sequence[str],
     identity: Identity | None = None,
+    *,
+    carrying: bool = False,
 ) -> bool:
-    """Show these parts, and only these, as one batch; False if the identity was written before."""
+    """Show these parts, and only these, as one batch; False if the identity was written before.
+
+    Args:
+        carrying: Whether messages were given something to carry: what is not shown must not leave that behind.
+    """
     directory.make()
     if identity is not None:
         check_identity(identity)
     try:
-        return _commit(directory, settings, staging, parts, identity)
+        return _commit(directory, settings, staging, parts, identity, carrying=carrying)
     except OSError as error:
         raise access_error(directory.path, "put to", error) from error
 
 
 def _commit(
-    directory: Directory, settings: Settings, staging: str, parts: Sequence[str], identity: Identity | None
+    directory: Directory,
+    settings: Settings,
+    staging: str,
+    parts: Sequence[str],
+    identity: Identity | None,
+    *,
+    carrying: bool,
 ) -> bool:
     if identity is not None and newest(directory, identity.app) >= identity.version:
         roll_forward(directory, _key(identity.app))
-        abort(directory, staging)
+        abort(directory, staging, carrying=carrying)
         return False
-    batch = _assemble(directory, settings, staging, parts) if parts else ""
+    batch = _assemble(directory, settings, staging, parts, carrying=carrying) if parts else ""
     if identity is not None and not _record(directory, identity, batch, staging):
         # RACE: another committer of the same version was faster; its batch is the one.
-        fs.remove_tree(f"{batch}.{STAGING}", directory.fd)
+        remove(directory, f"{batch}.{STAGING}", carrying=carrying)
         roll_forward(directory, _key(identity.app))
-        abort(directory, staging)
+        abort(directory, staging, carrying=carrying)
         return False
     # CRASH: with an identity the batch is committed here, and whoever comes next shows it.
     if batch:
@@ -229,17 +139,19 @@ def _commit(
             fs.move(f"{batch}.{STAGING}", f"{batch}.{BATCH}", directory.fd)
         except FileNotFoundError:
             if identity is None:
-                raise _vanished(directory, staging) from None
+                raise vanished(directory, staging) from None
             # RACE: another process rolled it forward, and it may be consumed: what a record names is not removed.
         if settings.sync:
             directory.sync()
-    abort(directory, staging)
+    abort(directory, staging, carrying=carrying)
     if identity is not None:
         _prune(directory, _key(identity.app))
     return True
 
 
-def _assemble(directory: Directory, settings: Settings, staging: str, parts: Sequence[str]) -> str:
+def _assemble(
+    directory: Directory, settings: Settings, staging: str, parts: Sequence[str], *, carrying: bool
+) -> str:
     """Move the winners out of reach of late writers; return the id of the batch, by its most urgent message."""
     found = [names.parse(part) for part in parts]
     if any(each is None or each.kind != PART for each in found):
@@ -254,16 +166,16 @@ def _assemble(directory: Directory, settings: Settings, staging: str, parts: Seq
         if settings.sync:
             directory.sync(new)
     except FileNotFoundError:
-        fs.remove_tree(new, directory.fd)
-        raise _vanished(directory, staging) from None
+        remove(directory, new, carrying=carrying)
+        raise vanished(directory, staging) from None
     except BaseException:
-        fs.remove_tree(new, directory.fd)
+        remove(directory, new, carrying=carrying)
         raise
     return batch
 
 
-def abort(directory: Directory, staging: str) -> None:
-    """Remove what writers staged, and the place for it; never what is committed.
+def abort(directory: Directory, staging: str, *, carrying: bool = False) -> None:
+    """Remove what writers staged, what that carries, and the place for it; never what is committed.
 
     RACE: a writer may still be at it (Spark cancels the tasks of a failed job in its own time). Renamed away first, the
     directory gets no new parts; a part that is open gets at most what it has room for, and is emptied until it goes.
@@ -277,19 +189,9 @@ def abort(directory: Directory, staging: str) -> None:
         return
     went = 1
     for _ in range(SLICE_SIZE):
-        before, went = went, fs.remove_tree(taken, directory.fd)
+        before, went = went, remove(directory, taken, carrying=carrying)
         if not fs.exists(taken, directory.fd) or not (before or went):
             return  # gone; or it cannot be removed, and purge will find it
-
-
-def _vanished(directory: Directory, staging: str) -> QueueError:
-    if directory.removed():
-        return not_found(directory.path)
-    return QueueError(
-        f"cannot put to {directory.path!r}: the staged batch {staging} is gone (its job is over, or a purge "
-        f"removed what was not written to for the queue's `stale` seconds); nothing became visible, write it again",
-        path=directory.path,
-    )
 
 
 # --- identities --------------------------------------------------------------------------------------------
@@ -346,7 +248,7 @@ def _record(directory: Directory, identity: Identity, batch: str, staging: str) 
             settle(directory, [(new, len(data))])
         _claim_name(directory, new, name)
     except FileNotFoundError:
-        raise _vanished(directory, staging) from None
+        raise vanished(directory, staging) from None
     except OSError as error:
         # COMPAT: HDFS answers EIO when the target of a rename is there.
         if error.errno != errno.EEXIST and not (error.errno == errno.EIO and fs.exists(name, directory.fd)):

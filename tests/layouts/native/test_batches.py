@@ -9,7 +9,7 @@ from support.patience import until
 
 from dirqueue import Queue, QueueError, SettingsError
 from dirqueue.disk import fs
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import attempt, staged
 from dirqueue.layouts.native.staged import Identity
 
 
@@ -19,7 +19,7 @@ def opened(path, **settings):
 
 
 def write(directory, settings, staging, bodies, **kwargs):
-    writer = staged.Writer(directory, settings, staging)
+    writer = attempt.Writer(directory, settings, staging)
     writer.add(bodies, **kwargs)
     return writer.finish()
 
@@ -50,7 +50,7 @@ def test_writer_that_goes_on_after_the_commit_reaches_nobody(queue_dir):
     """A late attempt fails or writes where nobody looks; the queue holds the batch alone."""
     queue, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
-    late = staged.Writer(directory, settings, staging)
+    late = attempt.Writer(directory, settings, staging)
     late.add([b"late 1"])
     won = write(directory, settings, staging, [b"won"])
     staged.commit(directory, settings, staging, won)
@@ -91,10 +91,10 @@ def test_of_two_committers_of_one_version_one_wins(queue_dir, monkeypatch):
     parts = {each: write(directory, settings, each, [each.encode()]) for each in (first, second)}
     assemble = staged._assemble
 
-    def overtaken(*arguments):
+    def overtaken(*arguments, **options):
         monkeypatch.setattr(staged, "_assemble", assemble)
         assert staged.commit(directory, settings, second, parts[second], Identity("app", 1))
-        return assemble(*arguments)
+        return assemble(*arguments, **options)
 
     monkeypatch.setattr(staged, "_assemble", overtaken)
     assert not staged.commit(directory, settings, first, parts[first], Identity("app", 1))
@@ -116,7 +116,7 @@ def test_messages_of_several_priorities_go_to_parts_of_their_own(queue_dir):
     directory, settings = queue.layout.directory, queue.settings
     queue.put(b"flat 5", priority=5)
     staging = staged.begin(directory)
-    writer = staged.Writer(directory, settings, staging)
+    writer = attempt.Writer(directory, settings, staging)
     writer.add([b"nine"], 9)
     writer.add([b"two"], 2)
     writer.add([b"nine again"], 9)
@@ -149,7 +149,7 @@ def test_attempt_that_gives_up_leaves_nothing(queue_dir):
     _, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
     kept = write(directory, settings, staging, [b"kept"])
-    writer = staged.Writer(directory, settings, staging)
+    writer = attempt.Writer(directory, settings, staging)
     writer.add([b"x"] * 10)
     writer.discard()
     assert os.listdir(queue_dir / f"{staging}.batch.new") == kept
@@ -162,7 +162,7 @@ def test_writer_of_a_job_that_was_aborted_brings_nothing_back(queue_dir, open_pa
     """It finds the place gone and says so, whether it had begun or not."""
     _, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
-    writer = staged.Writer(directory, settings, staging)
+    writer = attempt.Writer(directory, settings, staging)
     if open_part:
         writer.add([b"x"])
     staged.abort(directory, staging)
@@ -177,7 +177,7 @@ def test_what_a_writer_adds_while_its_part_is_removed_is_removed_too(queue_dir, 
     queue, directory, settings = opened(queue_dir)
     staging = staged.begin(directory)
     won = write(directory, settings, staging, [b"won"])
-    late = staged.Writer(directory, settings, staging)
+    late = attempt.Writer(directory, settings, staging)
     late.add([b"late"])
     real, left = fs.rmdir, [7]
 

@@ -11,7 +11,7 @@ from support.dying import Died, dying
 from support.kit import files
 
 from dirqueue import Queue
-from dirqueue.layouts.native import pins, staged
+from dirqueue.layouts.native import attempt, pins, staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.staged import Identity
 from dirqueue.layouts.native.supply import claimable
@@ -47,7 +47,7 @@ class Life:
         staging = staged.begin(self.directory)
         parts = []
         for some in (NEW[:2], NEW[2:]):
-            writer = staged.Writer(self.directory, self.queue.settings, staging)
+            writer = attempt.Writer(self.directory, self.queue.settings, staging)
             writer.add(some)
             parts += writer.finish()
         return staging, parts

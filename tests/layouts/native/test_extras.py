@@ -5,10 +5,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.patience import until
 
 from dirqueue import Queue, QueueAccess, Unsupported
 from dirqueue.disk import fs
-from dirqueue.layouts.native import extras, rooms
+from dirqueue.disk.identity import new_id
+from dirqueue.layouts.native import attempt, extras, names, rooms, staged
 from dirqueue.message import Extras
 
 GIVEN = {"colour": "blue"}
@@ -140,3 +142,88 @@ def test_transaction_keeps_and_drops_what_a_message_will_carry(queue):
     assert queue.message(id).attributes == GIVEN
     queue.layout.drop_extras(id)
     assert queue.message(id).attributes == {}
+
+
+def stage(queue, count=3, version=None):
+    """Write messages that carry something; return what commits them."""
+    directory, settings = queue.layout.directory, queue.settings
+    staging = staged.begin(directory)
+    writer = attempt.Writer(directory, settings, staging)
+    writer.add([b"x"] * count, None, None, [Extras(GIVEN)] * (count - 1) + [None])
+    identity = None if version is None else staged.Identity("app", version)
+
+    def commit():
+        return staged.commit(directory, settings, staging, writer.finish(), identity, carrying=True)
+
+    return staging, writer, commit
+
+
+@pytest.mark.parametrize("syncfs", [True, False])
+def test_staged_batch_carries_what_each_message_was_given(queue, monkeypatch, syncfs):
+    """Durable before it is shown, with and without a flush of the whole filesystem."""
+    queue.layout.directory.make()
+    monkeypatch.setattr(queue.layout.directory.mount, "syncfs", syncfs)
+    _, _, commit = stage(queue)
+    assert len(kept(queue)) == 2
+    assert commit()
+    assert sorted(lease.message.attributes.get("colour", "") for lease in queue.get_many(3)) == [
+        "",
+        "blue",
+        "blue",
+    ]
+
+
+@pytest.mark.parametrize("end", ["abort", "discard", "repeated", "vanished"])
+def test_staged_batch_that_is_given_up_leaves_no_attributes(queue, end):
+    """Whoever gives it up: the job, the attempt, or the commit of a version that was written before."""
+    directory = queue.layout.directory
+    if end == "repeated":
+        assert stage(queue, version=1)[2]()
+    before = set(kept(queue))
+    staging, writer, commit = stage(queue, version=1)
+    if end == "abort":
+        staged.abort(directory, staging, carrying=True)
+    elif end == "discard":
+        writer.discard()
+    elif end == "repeated":
+        assert not commit()
+    else:
+        writer.finish()
+        with pytest.raises(Exception, match="is gone"):
+            staged.commit(
+                directory, queue.settings, staging, [*writer.parts, f"{new_id()}.part"], carrying=True
+            )
+        staged.abort(directory, staging, carrying=True)
+    assert set(kept(queue)) == before
+
+
+def test_attempt_that_is_overtaken_by_an_abort_leaves_no_attributes(queue, monkeypatch):
+    """RACE: the abort removes the message after it was written and before what it carries was."""
+    staging, writer, _ = stage(queue)
+    real = writer._extras.write_each
+
+    def late(carried, *, flush):
+        staged.abort(queue.layout.directory, staging, carrying=True)
+        real(carried, flush=flush)
+
+    monkeypatch.setattr(writer._extras, "write_each", late)
+    writer.add([b"late"], None, None, [Extras(GIVEN)])
+    assert len(kept(queue)) == 1
+    with pytest.raises(Exception, match="is gone"):
+        writer.add([b"later"], None, None, [Extras(GIVEN)])
+    assert not kept(queue)
+
+
+def test_purge_keeps_what_staged_messages_carry(tmp_path):
+    """A job may take longer than `stale`: its attempts are kept, and so is what they carry."""
+    queue = Queue(tmp_path / "queue", stale=0.01, sync=False)
+    staging, _, commit = stage(queue)
+    staged.touch(queue.layout.directory, staging, ahead=3600)
+    until(
+        lambda: queue.layout.directory.clock.now() > 30_000 + max(map(names.micros_of, kept(queue))), "stale"
+    )
+    queue.purge()
+    assert len(kept(queue)) == 2
+    assert commit()
+    queue.purge()
+    assert len(kept(queue)) == 2

@@ -7,7 +7,7 @@ from lab import hdfsfs
 from support.kit import PATIENCE
 
 from dirqueue import Empty, Queue
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import attempt, staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.staged import Identity
 from dirqueue.layouts.native.supply import claimable
@@ -69,7 +69,7 @@ def test_batch_and_its_identity_hold_on_two_hosts(hosts):
         queue = Queue(host / "q")
         directory, settings = queue.layout.directory, queue.settings
         staging = staged.begin(directory)
-        writer = staged.Writer(directory, settings, staging)
+        writer = attempt.Writer(directory, settings, staging)
         writer.add([BODY] * 20)
         done = staged.commit(directory, settings, staging, writer.finish(), Identity("app", 1))
         assert done is (number == 0)

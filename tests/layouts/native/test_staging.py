@@ -12,7 +12,7 @@ from support.stopping import killed_before, stopped_before
 
 from dirqueue import Queue, QueueError
 from dirqueue.disk import fs
-from dirqueue.layouts.native import staged
+from dirqueue.layouts.native import attempt, staged
 from dirqueue.layouts.native.staged import Identity
 
 BODIES = [b"1", b"2", b"3"]
@@ -31,7 +31,7 @@ def commit(path, version=1, **settings):
     queue = Queue(path, **settings)
     directory = queue.layout.directory
     staging = staged.begin(directory)
-    writer = staged.Writer(directory, queue.settings, staging)
+    writer = attempt.Writer(directory, queue.settings, staging)
     writer.add(BODIES)
     return staged.commit(directory, queue.settings, staging, writer.finish(), Identity("app", version))
 
