@@ -142,6 +142,7 @@ class Queue(Consumer[T]):
         if layout.settings == self.settings:
             return False
         layout.buried.extend(self.layout.buried)
+        layout.space = self.layout.space
         self.layout.settings = layout.settings  # of the leases that are held, and of whoever is waiting
         self.layout = layout
         self._go_by(layout.settings)

@@ -85,11 +85,10 @@ class Attempt:
         self._staged: list[tuple[Insert, str]] = []
         self._keyed: list[tuple[str, str]] = []
         self._held: list[Consumed] = []
-        self._asked = False
         #: When it last showed that it is alive, by the monotonic clock; and whether it ever did.
         self._beaten = time.monotonic()
         self._alive = False
-        self.committed = False
+        self.committed = self._asked = False
         #: The ids of inserts that were left out, because another message has their key already.
         self.skipped: set[str] = set()
 
@@ -171,8 +170,7 @@ class Attempt:
         """Write a file of a name that nobody else can make."""
         for _ in range(TRIES):
             try:
-                file = fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=self._fd)
-                return fs.fill(file, name, data, self._fd, self._work.sync)
+                return fs.create(name, data, self._fd, self._work.sync)
             except FileExistsError:
                 fs.discard(name, self._fd)  # NFS: made, reply lost
         raise Aborted
@@ -334,8 +332,7 @@ class Attempt:
             carry_notes(work.carry, self._fd)
         if applied and work.drop and failed is None:
             drop_sides(work.drop, self._fd)
-        if self._alive:
-            self._rest()
+        self._rest()
         if failed is not None:
             raise access_error(self._directory.path, COMMITTED_NOT_DURABLE, failed) from failed
         if applied and work.sync:
@@ -412,8 +409,7 @@ class Attempt:
         if certain:
             drop_sides(self._made, self._fd)
             drop_carried(self._work.carried)
-        if self._alive:
-            self._rest()
+        self._rest()
         # A marker that another client set. Nobody needs it any more: no name of this transaction is left.
         fs.remove_quietly(self._register, self._fd)
 
@@ -473,7 +469,8 @@ class Attempt:
             pass  # a comfort; without it the try may be aborted, and begins again
 
     def _rest(self) -> None:
-        fs.discard(f"{self._register}.alive", self._fd)
+        if self._alive:
+            fs.discard(f"{self._register}.alive", self._fd)
 
     def _make_rooms(self, folder: str) -> None:
         """Make a directory that a message will be in, and its name durable."""

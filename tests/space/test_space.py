@@ -1075,3 +1075,12 @@ def test_an_id_is_found_whatever_priority_its_message_got(tmp_path):
         space.get("q", timeout=0).ack()
         with pytest.raises(dirqueue.MessageNotFound):
             space.message("K")
+
+
+def test_a_lease_of_a_queue_that_was_configured_since_is_of_its_space_still(tmp_path):
+    with Space(tmp_path / "space", sync=False) as space:
+        space.put("in", b"1")
+        space.queue("in").configure(max_attempts=3)
+        space.get("in", timeout=0).ack(then=[Put("out", b"2")])
+        assert space.empty("in")
+        assert [message.body for message in space.queue("out").peek()] == [b"2"]
