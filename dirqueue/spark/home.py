@@ -38,7 +38,7 @@ def quick_start(master: str) -> Iterator[None]:
 
 def unzipped() -> str | None:
     """Return such a home, made once for each installed pyspark; None if it cannot be made."""
-    import py4j  # type: ignore[import-untyped]
+    import py4j
     import pyspark
 
     installed, bridge = (os.path.dirname(os.path.abspath(each.__file__)) for each in (pyspark, py4j))
