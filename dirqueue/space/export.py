@@ -20,7 +20,7 @@ from dirqueue.errors import MessageNotFound, SettingsError
 from dirqueue.layouts.native.names import MALFORMED
 from dirqueue.message import Extras, Message
 from dirqueue.space import naming, reads
-from dirqueue.space.transaction import Transaction
+from dirqueue.space.transaction import Transaction, carry
 
 if TYPE_CHECKING:
     from dirqueue.space.ground import Ground
@@ -116,7 +116,7 @@ def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
             continue
         t = Transaction(ground, codec=BYTES)
         t.put(queue, body, id=id, priority=priority, skip_existing=True, failures=max(0, failures), error=why)
-        t.carry(extras)
+        carry(t, extras)
         done = t.commit()
         skipped += len(done.skipped)
         put += not done.skipped

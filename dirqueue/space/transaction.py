@@ -293,18 +293,6 @@ class Transaction:
         else:
             self._needs.append(self._step("need", what.layout, None, what.entry, what.id))
 
-    # --- what the rooms beside need of it ------------------------------------------------------------------
-
-    def rename(self, layout: Layout, place: str, new: str) -> None:
-        """Rename what is no message, a lot of pinned ones, to another place in its queue (held_lots.py)."""
-        step = self._step("ack", layout, None, Entry(place, states.READY, place, 0), place)
-        target = steps.Target(f"{step.queue}/{new}")
-        self._steps.append(step._replace(target=lambda *_: target))
-
-    def carry(self, extras: Extras | None) -> None:
-        """Let what was put last carry exactly this: an end of life that is not counted from now (export.py)."""
-        self._inserts[-1] = self._inserts[-1]._replace(extras=extras)
-
     # --- steps ---------------------------------------------------------------------------------------------
 
     def _lease(
@@ -349,9 +337,6 @@ class Transaction:
             if condition is not None:
                 entry = entry._replace(place=folder + condition.base.text)
         return Step(verb, layout, queue, lease, entry)
-
-    def _now(self) -> int:
-        return self._ground.directory.clock.now()
 
     # --- the end -------------------------------------------------------------------------------------------
 
@@ -486,7 +471,7 @@ class Transaction:
 
     def _make_up(self) -> Work:
         """Return what is to be done, by the exact names as they are now known."""
-        return steps.make_up(self._steps, self._needs, self._inserts, self._now())
+        return steps.make_up(self._steps, self._needs, self._inserts, self._ground.directory.clock.now())
 
     def _finish(self, step: Step, target: str) -> None:
         """Record how a lease ended."""
@@ -497,3 +482,18 @@ class Transaction:
             claim.place = target.partition("/")[2]
             claim.ends = int(target.rpartition("/")[2].split(".")[1])
         finish(step.lease, step.how)
+
+
+# What the rooms beside do with a transaction. Users have no need of these, so they are no methods.
+
+
+def rename(t: Transaction, layout: Layout, place: str, new: str) -> None:
+    """Rename what is no message, a lot of pinned ones, to another place in its queue (held_lots.py)."""
+    step = t._step("ack", layout, None, Entry(place, states.READY, place, 0), place)  # noqa: SLF001
+    target = steps.Target(f"{step.queue}/{new}")
+    t._steps.append(step._replace(target=lambda *_: target))  # noqa: SLF001
+
+
+def carry(t: Transaction, extras: Extras | None) -> None:
+    """Let what was put last carry exactly this: an end of life that is not counted from now (export.py)."""
+    t._inserts[-1] = t._inserts[-1]._replace(extras=extras)  # noqa: SLF001

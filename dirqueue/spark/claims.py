@@ -18,7 +18,7 @@ from dirqueue.errors import SettingsError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.settings import check_seconds
-from dirqueue.space.transaction import Transaction
+from dirqueue.space.transaction import Transaction, rename
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
 from dirqueue.spark.living import living
 from dirqueue.spark.options import PINNED, local, open_native
@@ -91,7 +91,7 @@ def claim(
 def _commit(transaction: Transaction, native: Native, mine: Pins, count: int) -> None:
     """Commit what was put, and the end of the lot with it."""
     if count:
-        transaction.rename(native, f"{mine.base}/1", f"{mine.base}/1.ack")
+        rename(transaction, native, f"{mine.base}/1", f"{mine.base}/1.ack")
     transaction.commit()
 
 
