@@ -18,9 +18,10 @@ from dirqueue import settings, states
 from dirqueue.disk import fs, identity
 from dirqueue.disk.beside import Beside
 from dirqueue.disk.directory import Directory
-from dirqueue.errors import LayoutError, QueueAccess, QueueError, SettingsError, access_error
+from dirqueue.errors import LayoutError, QueueAccess, QueueError, SettingsError, Unsupported, access_error
 from dirqueue.layouts import NAMES, describe, detect, locate, open_layout
 from dirqueue.layouts.base import Layout
+from dirqueue.layouts.native import staging
 
 #: How long to wait for another process that changes settings, or purges.
 LOCK_SECONDS = 10.0
@@ -142,12 +143,32 @@ def change(layout: Layout, changes: Mapping[str, Any], reset: Iterable[str] = ()
 def _replace(directory: Directory, text: bytes) -> None:
     new = f".create-{identity.new_token()}"
     try:
-        fs.create(new, text, directory.fd, sync=True)
-        fs.rename_in(new, settings.FILE, directory.fd)
-    except OSError:
+        _write(directory, new, text)
+        _rename(directory, new)
+    except BaseException:
         fs.discard(new, directory.fd)
         raise
     directory.sync()
+
+
+def _write(directory: Directory, new: str, text: bytes) -> None:
+    fs.create(new, text, directory.fd, sync=True)
+    if directory.mount.closes_late:
+        staging.settle(directory, [(new, len(text))])
+
+
+def _rename(directory: Directory, new: str) -> None:
+    try:
+        fs.rename_in(new, settings.FILE, directory.fd)
+    except OSError as error:
+        if not staging.is_refused(directory, error, settings.FILE):
+            raise
+        raise Unsupported(
+            f"the filesystem of {directory.path!r} ({directory.mount.fstype}) replaces no file, so the settings of a "
+            "queue cannot be changed there: make another queue with these settings, and move the messages",
+            path=directory.path,
+            capability="configure",
+        ) from None
 
 
 class Unbound:
@@ -228,11 +249,10 @@ def _store(directory: Directory, text: bytes) -> None:
     """Write the settings, unless another process just did."""
     new = f".create-{identity.new_token()}"
     try:
-        fs.create(new, text, directory.fd, sync=True)
+        _write(directory, new, text)
         directory.mount.publish(new, settings.FILE, directory.fd)
         directory.sync()
-    except FileExistsError:
-        fs.discard(new, directory.fd)
     except OSError as error:
         fs.discard(new, directory.fd)
-        raise access_error(directory.path, "create", error) from error
+        if error.errno != errno.EEXIST and not staging.is_refused(directory, error, settings.FILE):
+            raise access_error(directory.path, "create", error) from error

@@ -42,6 +42,8 @@ class Mount:
         self.locks_may_be_local = network
         #: Other hosts may see the full length of a file only some time after its close (HDFS).
         self.closes_late = network
+        #: A rename onto a file may be refused, with EIO (HDFS).
+        self.may_not_replace = fstype.startswith("fuse")
         #: There is no rename that refuses to replace; on a local filesystem the first publish finds out.
         self.no_exclusive_rename = network
         #: There are no hard links; the first link finds out.

@@ -26,7 +26,7 @@ from dirqueue.errors import (
     access_error,
 )
 from dirqueue.failure import Reason
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import names, staging
 from dirqueue.layouts.native.extras import ExtrasStore
 from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.layouts.native.side import note_of, note_text
@@ -146,7 +146,7 @@ class _Importer:
             if fields.get("error") is not None and place != id:
                 reason = Reason(str(fields["error"]), fields.get("trace"))
                 note = note_text(reason, _micros(fields.get("failed_at")), _micros(fields.get("leased_at")))
-                fs.replace_file(note_of(place, id), note, self._directory.fd, sync=False)
+                staging.replace(self._directory, note_of(place, id), note, sync=False)
         except OSError as error:
             raise access_error(self._queue.path, f"import message {id} into", error) from error
         self._seen.add(id)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import names, staging
 from dirqueue.layouts.native.names import ATTRIBUTES, MALFORMED, MINUTE, PART
 from dirqueue.layouts.native.rooms import TRIES, Rooms
 from dirqueue.message import Extras
@@ -69,6 +69,8 @@ class ExtrasStore:
         for _ in range(TRIES):
             try:
                 fs.create(place, data, fd, sync=sync)
+                if self._directory.mount.closes_late:
+                    staging.settle(self._directory, [(place, len(data))])
             except FileNotFoundError:
                 self._rooms.make(folder)
             except FileExistsError:
@@ -132,9 +134,7 @@ class ExtrasStore:
         """Forget that a message was to expire: somebody wants it back. Raises plain OSError."""
         found = self.look(id)
         if found is not None and found.expires:
-            fs.replace_file(
-                place_of(id), dumps(found._replace(expires=0)), self._directory.fd, sync=self._sync
-            )
+            staging.replace(self._directory, place_of(id), dumps(found._replace(expires=0)), sync=self._sync)
 
 
 def place_of(id: str) -> str:

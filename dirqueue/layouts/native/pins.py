@@ -29,7 +29,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS, UNIQUE_DIGITS
 from dirqueue.errors import LeaseLost, SettingsError, access_error
-from dirqueue.layouts.native import held_lots, names, parts, sidefile
+from dirqueue.layouts.native import held_lots, names, parts, sidefile, staging
 from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.names import BATCH, DONE, MALFORMED, PART, SPARK
 from dirqueue.layouts.native.publish import SLICE_SIZE
@@ -82,7 +82,7 @@ class Pins:
             for each in directories:
                 fs.make_inner(each, directory.fd)
             text = json.dumps({"timeout": timeout, "keep": keep, **about}).encode()
-            fs.replace_file(f"{self.base}/{OWNER}", text, directory.fd, sync=self.settings.sync)
+            staging.replace(directory, f"{self.base}/{OWNER}", text, sync=self.settings.sync)
             self._sync(".", *directories)
         except OSError as error:
             raise access_error(directory.path, "pin messages of", error) from error

@@ -14,7 +14,7 @@ from dirqueue.disk.directory import Directory
 from dirqueue.errors import access_error
 from dirqueue.failure import trace_of
 from dirqueue.layouts.base import Claim
-from dirqueue.layouts.native import names
+from dirqueue.layouts.native import names, staging
 from dirqueue.layouts.native.names import DEAD, DONE
 from dirqueue.layouts.native.rooms import Rooms
 from dirqueue.message import Failure, instant
@@ -87,7 +87,7 @@ class Side:
         text = note_text(error, self._directory.clock.now(), leased)
         try:
             self._rooms.make(names.folder_of(note)[:-1], flush=False)
-            fs.replace_file(note, text, self._directory.fd, sync=False)
+            staging.replace(self._directory, note, text, sync=False)
         except OSError:
             fs.discard(note + ".new", self._directory.fd)
 

@@ -33,7 +33,7 @@ from dirqueue.layouts.native import names
 from dirqueue.layouts.native.attempt import remove, vanished
 from dirqueue.layouts.native.names import BATCH, MALFORMED, NEW, PART, SPARK, STAGING
 from dirqueue.layouts.native.publish import SLICE_SIZE
-from dirqueue.layouts.native.staging import settle
+from dirqueue.layouts.native.staging import is_refused, settle
 from dirqueue.settings import Settings
 
 RECORDS = f"{SPARK}/txn"
@@ -250,8 +250,7 @@ def _record(directory: Directory, identity: Identity, batch: str, staging: str) 
     except FileNotFoundError:
         raise vanished(directory, staging) from None
     except OSError as error:
-        # COMPAT: HDFS answers EIO when the target of a rename is there.
-        if error.errno != errno.EEXIST and not (error.errno == errno.EIO and fs.exists(name, directory.fd)):
+        if error.errno != errno.EEXIST and not is_refused(directory, error, name):
             raise
     finally:
         fs.discard(new, directory.fd)

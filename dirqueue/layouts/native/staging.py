@@ -1,4 +1,4 @@
-"""What a producer needs while nobody can see yet what it writes: when it began, a beat, and the length of its files.
+"""What a producer needs while nobody can see yet what it writes: when it began, a beat, and files that are whole.
 
 Layer: layouts.  Touches: the time of a staging directory.
 Purge takes what was not written to for the queue's `stale` seconds for a leftover, and its producer may only be slow.
@@ -79,3 +79,28 @@ def settle(directory: Directory, written: Iterable[tuple[str, int]]) -> None:
             if time.monotonic() > deadline:
                 raise OSError(errno.EIO, f"{name} did not reach its length in {SETTLE_SECONDS:g} s")
             time.sleep(0.01)
+
+
+def replace(directory: Directory, name: str, data: bytes, *, sync: bool) -> None:
+    """Replace a small file: readers see the old one or the new one, and all of it. Raises plain OSError.
+
+    COMPAT: where the filesystem replaces no file, readers find none for a moment. CRASH: then none is left.
+    """
+    fd, new = directory.fd, f"{name}.new"
+    if not directory.mount.closes_late:
+        return fs.replace_file(name, data, fd, sync=sync)
+    fs.discard(new, fd)
+    fs.create(new, data, fd, sync=sync)
+    settle(directory, [(new, len(data))])
+    try:
+        fs.rename_in(new, name, fd)
+    except OSError as error:
+        if not is_refused(directory, error, name):
+            raise
+        fs.unlink(name, dir_fd=fd)
+        fs.move(new, name, fd)
+
+
+def is_refused(directory: Directory, error: OSError, name: str) -> bool:
+    """Return whether a rename failed because the filesystem replaces no file, and there is one of that name."""
+    return error.errno == errno.EIO and directory.mount.may_not_replace and fs.exists(name, directory.fd)

@@ -182,6 +182,7 @@ def test_record_is_written_where_there_are_no_hard_links(bench, code):
 def test_record_that_somebody_else_wrote_first_is_believed(bench, code):
     """EEXIST, and EIO on HDFS if it is there: the batch is theirs."""
     assert bench.commit(bench.write(b"x"), version=1)
+    bench.directory.mount.may_not_replace = True
     with replaced(staged, newest=lambda *_: -1), failing("link", code):
         assert not bench.commit(bench.write(b"again"), version=1)
     assert drain(bench.queue) == [b"x"]

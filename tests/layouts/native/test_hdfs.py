@@ -6,7 +6,7 @@ import pytest
 from lab import hdfsfs
 from support.kit import PATIENCE
 
-from dirqueue import Empty, Queue
+from dirqueue import Empty, Queue, SettingsError, Unsupported
 from dirqueue.layouts.native import attempt, staged
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.staged import Identity
@@ -104,3 +104,52 @@ def test_short_messages_are_files_where_there_are_no_symbolic_links(hosts):
         assert [lease.message.body for lease in got] == [b"first", b"second"]
         for lease in got:
             lease.ack()
+
+
+def test_what_a_message_carries_is_whole_on_the_other_host(hosts):
+    """Attributes and the note of a failure are longer than a file that was closed just now shows."""
+    one, two = (Queue(host / "q", lease=600.0) for host in hosts)
+    attributes = {"text": "all of it " * 20}
+    for number in range(5):
+        one.put(b"%d" % number, attributes=attributes)
+        lease = two.get(timeout=PATIENCE)
+        assert lease.message.attributes == attributes
+        lease.reject("a long reason " * 20)
+        dead = one.message(lease.message.id)
+        assert dead.error == "a long reason " * 20
+
+
+def test_message_that_expired_is_redriven(hosts):
+    """The file that says when it ends is written again, over the one that is there."""
+    queue = Queue(hosts[0] / "q", lease=600.0)
+    id = queue.put(b"late", attributes={"colour": "blue"}, ttl=0.001)
+    with pytest.raises(Empty):
+        queue.get(timeout=0.05)
+    assert queue.message(id).state == "dead"
+    assert queue.redrive() == [id]
+    message = queue.get(timeout=PATIENCE).message
+    assert (message.body, message.attributes, message.expires_at) == (b"late", {"colour": "blue"}, None)
+
+
+def test_consumer_of_lots_registers_again(hosts):
+    """With another timeout: what is known of it is replaced, and it gives signs of life."""
+    queue = Queue(hosts[0] / "q")
+    pins = Pins(queue.layout.directory, queue.settings, "c")
+    for timeout in (600.0, 300.0):
+        pins.register(timeout)
+        pins.beat()
+    assert pins.known()
+    assert sorted(pins.names()) == ["owner"]
+
+
+def test_settings_are_stored_once_and_cannot_be_changed(hosts):
+    """Both hosts create the queue; one sentence says why nothing changes, and what to do."""
+    for host in hosts:
+        assert Queue.create(host / "q", lease=77.0).settings.lease == 77.0
+    with pytest.raises(SettingsError, match="was created with"):
+        Queue.create(hosts[0] / "q", lease=78.0)
+    with pytest.raises(Unsupported, match=r"replaces no file.*make another queue") as caught:
+        Queue(hosts[0] / "q").configure(lease=78.0)
+    assert caught.value.capability == "configure"
+    assert not [path for path in (hosts[0] / "q").iterdir() if path.name.startswith(".create-")]
+    assert Queue(hosts[1] / "q").settings.lease == 77.0
