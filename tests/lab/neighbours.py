@@ -8,6 +8,7 @@ import contextlib
 import dirqueue
 from dirqueue.layouts.native import pins
 from dirqueue.layouts.native.supply import claimable
+from dirqueue.space import transaction
 from dirqueue.tools.delete import delete as delete_queue
 from lab.spaces import AT_ONCE, transact
 
@@ -133,7 +134,7 @@ def end_lot(queue, put):
 
     def build(client, t):
         lots = lots_of(client, queue)
-        t.rename(client.space.queue(queue).layout, f"{lots.base}/1", f"{lots.base}/1.ack")
+        transaction.rename(t, client.space.queue(queue).layout, f"{lots.base}/1", f"{lots.base}/1.ack")
         t.put(put, b"y")
 
     def program(client):

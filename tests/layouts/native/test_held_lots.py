@@ -14,7 +14,7 @@ from dirqueue.layouts.native.conditions import OPEN
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.supply import claimable
-from dirqueue.space import purge
+from dirqueue.space import purge, transaction
 
 SETTINGS = {"sync": False, "margin": 0, "stale": 0}
 
@@ -37,7 +37,7 @@ def prepared(root, timeout=600.0):
 
 def commit(space, mine):
     with space.transaction() as t:
-        t.rename(space.queue("in").layout, f"{mine.base}/1", f"{mine.base}/1.ack")
+        transaction.rename(t, space.queue("in").layout, f"{mine.base}/1", f"{mine.base}/1.ack")
         t.put("out", b"sum")
 
 
@@ -61,7 +61,7 @@ def test_lot_alone_in_a_transaction_is_acknowledged(tmp_path):
     """With nothing put it is one rename."""
     space, mine = prepared(tmp_path)
     with space.transaction() as t:
-        t.rename(space.queue("in").layout, f"{mine.base}/1", f"{mine.base}/1.ack")
+        transaction.rename(t, space.queue("in").layout, f"{mine.base}/1", f"{mine.base}/1.ack")
     assert sorted(mine.names()) == ["1.ack", "owner"]
 
 
