@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dirqueue.disk import fs
 from dirqueue.errors import QueueError, QueueNotFound, access_error
 from dirqueue.layouts import signs
+from dirqueue.layouts.native.names import LEASED_ROOM
 from dirqueue.tools import conversion
 
 #: How deep queues are looked for below a root.
@@ -77,17 +78,47 @@ def need_queue(path: str) -> None:
     """Raise QueueError if there is a directory that is not a queue; the message names the queues below it."""
     if not fs.exists(os.path.abspath(path), -1) or signs.is_queue(path):
         return
-    try:
-        found = [os.path.relpath(each, path) for each in itertools.islice(find(path, NEAR), SOME)]
-    except (QueueNotFound, OSError):
-        found = []  # RACE: gone meanwhile
-    below = "no queue is below it either"
-    if found:
-        many = (
-            "one queue"
-            if len(found) == 1
-            else f"{'' if len(found) < SOME else 'at least '}{len(found)} queues"
-        )
-        shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-        below = f"there {'is' if len(found) == 1 else 'are'} {many} below it: {shown}"
+    below = _said_below(path) or "no queue is below it either"
     raise QueueError(f"{path!r} is not a queue: nothing in it is dirqueue's; {below}", path=path)
+
+
+def refuse_root(path: str) -> None:
+    """Raise QueueError if there is a directory that is not a queue but holds some: a message is meant for one of them.
+
+    COST: one call where a native queue has had a message; elsewhere up to 4,096 names are read.
+    """
+    if not fs.exists(os.path.join(os.path.abspath(path), LEASED_ROOM), -1) and holds_queues(path):
+        need_queue(path)
+
+
+def holds_queues(path: str) -> bool:
+    """Return whether queues that were used are below a directory."""
+    try:
+        return any(each != path and _is_used(each) for each in itertools.islice(find(path, NEAR), SOME))
+    except (QueueError, OSError):
+        return False  # there is none, or it may not be read: whoever opens it next says so
+
+
+def _is_used(path: str) -> bool:
+    try:
+        return signs.contents(path).kind == signs.QUEUE
+    except NotADirectoryError:
+        return True  # a text file
+    except OSError:
+        return False
+
+
+def _said_below(path: str) -> str:
+    """Return half a sentence that counts the queues below a directory and names some; empty if there are none."""
+    try:
+        paths = (each for each in find(path, NEAR) if each != path)
+        found = [os.path.relpath(each, path) for each in itertools.islice(paths, SOME)]
+    except (QueueNotFound, OSError):
+        return ""  # RACE: gone meanwhile
+    if not found:
+        return ""
+    many = (
+        "one queue" if len(found) == 1 else f"{'' if len(found) < SOME else 'at least '}{len(found)} queues"
+    )
+    shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+    return f"there {'is' if len(found) == 1 else 'are'} {many} below it: {shown}"

@@ -165,7 +165,8 @@ def test_a_long_body_is_escaped_on_a_terminal_across_its_pieces(queue, tmp_path,
 @pytest.mark.parametrize(
     "words",
     ["stat", "get", "get --wait", "purge", "peek", "ls", "clear", "flush --yes", "shape", "redrive",
-     "work --until-empty {} -- true", "mv {} other", "put --existing {} x", "show {} 1794966246891239219940876"],
+     "work --until-empty {} -- true", "mv {} other", "mv {}/a {}", "put {} x", "put --existing {} x",
+     "show {} 1794966246891239219940876"],
 )  # fmt: skip
 def test_a_directory_of_queues_is_not_taken_for_one(dq, tmp_path, words):
     """The sentence counts the queues below and names some; nothing is written into the directory."""
@@ -178,6 +179,33 @@ def test_a_directory_of_queues_is_not_taken_for_one(dq, tmp_path, words):
     assert "is not a queue" in sentence(done)
     assert "there are 4 queues below it: a, c, d, ..." in done.err
     assert sorted(os.listdir(tmp_path / "root")) == before
+
+
+def test_a_queue_with_queues_below_it_takes_messages(dq, tmp_path):
+    """It has had a message: put and mv go on."""
+    Queue(tmp_path / "jobs", sync=False).put(b"x")
+    Queue(tmp_path / "jobs" / "urgent", sync=False).put(b"x")
+    assert dq("get", tmp_path / "jobs").status == 0
+    assert dq("put", tmp_path / "jobs", "x").status == 0
+
+
+def test_a_put_into_somebodys_directory_makes_it_a_queue(dq, tmp_path):
+    """Empty directories in it are no queues yet, nor is what cannot be entered."""
+    (tmp_path / "home" / "empty").mkdir(parents=True)
+    (tmp_path / "home" / "notes.txt").write_text("x")
+    assert dq("put", tmp_path / "home", "x").status == 0
+    Queue(tmp_path / "files" / "a.tq", layout="text", sync=False).put(b"x")
+    done = dq("put", tmp_path / "files", "x")
+    assert "there is one queue below it: a.tq" in sentence(done)
+
+
+def test_a_link_that_leads_nowhere_is_named(dq, tmp_path):
+    """What helps is said: put and create make no directory where the link leads."""
+    (tmp_path / "q").symlink_to(tmp_path / "nowhere")
+    for verb in (["put", tmp_path / "q", "x"], ["create", tmp_path / "q"]):
+        done = dq(*verb)
+        assert (done.status, "is a symbolic link that leads nowhere" in sentence(done)) == (1, True)
+    assert os.listdir(tmp_path) == ["q"]
 
 
 def test_a_directory_without_queues_says_so(dq, tmp_path):
