@@ -125,6 +125,8 @@ def change(layout: Layout, changes: Mapping[str, Any], reset: Iterable[str] = ()
         with FileLock(layout.purge_lock(), timeout=LOCK_SECONDS):
             before = stored(directory) or {}
             kept = {name: value for name, value in before.items() if name not in dropped} | dict(changes)
+            if layout.name != "native":
+                kept.setdefault("layout", layout.name)  # settings alone would make it native once it is empty
             open_layout(
                 locate(directory.path, layout=layout.name), settings.build(kept), kept
             )  # raises Unsupported
