@@ -172,7 +172,7 @@ class _Conversion:
         found = conversion.interrupted(self.path)
         if found is not None and found.layout != self.layout:
             raise QueueError(str(found), path=self.path)
-        if holds_queues(self.path):
+        if holds_queues(self.path, linked=False):
             raise QueueError(
                 f"{self.path!r} holds other queues, which would be taken away with it: move them elsewhere "
                 "first",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from stat import S_ISLNK
 
 from dirqueue.disk import fs
 from dirqueue.errors import QueueError, QueueNotFound, access_error
@@ -23,8 +24,8 @@ NEAR, SOME = 3, 100
 NO_QUEUE = "lost+found"
 
 
-def find(root: str, depth: int = DEPTH) -> Iterator[str]:
-    """Yield the paths of the queues at or under a root, in order.
+def find(root: str, depth: int = DEPTH, *, linked: bool = True) -> Iterator[str]:
+    """Yield the paths of the queues at or under a root, in order; with `linked` also where symbolic links lead.
 
     A directory that cannot be read is among them, because it may be one: opening it raises the reason. So is a
     queue that an interrupted conversion has taken from its path. An empty directory under the root is an empty queue.
@@ -44,10 +45,12 @@ def find(root: str, depth: int = DEPTH) -> Iterator[str]:
     if found.kind == signs.QUEUE:
         yield root
     yield from (os.path.join(root, name) for name in found.files)
-    yield from _below(root, found.below, depth, {(facts.st_dev, facts.st_ino)})
+    yield from _below(root, found.below, depth, {(facts.st_dev, facts.st_ino)}, linked)
 
 
-def _below(path: str, inner: list[str], depth: int, seen: set[tuple[int, int]]) -> Iterator[str]:
+def _below(
+    path: str, inner: list[str], depth: int, seen: set[tuple[int, int]], linked: bool
+) -> Iterator[str]:
     for name in inner:
         each = os.path.join(path, name)
         queue = conversion.queue_of(each)
@@ -56,7 +59,9 @@ def _below(path: str, inner: list[str], depth: int, seen: set[tuple[int, int]]) 
                 yield queue
             continue
         try:
-            facts = fs.stat(each)
+            facts = fs.stat(each, follow_symlinks=linked)
+            if S_ISLNK(facts.st_mode):
+                continue
             found = signs.contents(each)
         except (FileNotFoundError, NotADirectoryError):
             continue  # RACE: gone meanwhile
@@ -71,7 +76,7 @@ def _below(path: str, inner: list[str], depth: int, seen: set[tuple[int, int]]) 
             yield each
         yield from (os.path.join(each, name) for name in found.files)
         if depth > 1:
-            yield from _below(each, found.below, depth - 1, seen)
+            yield from _below(each, found.below, depth - 1, seen, linked)
 
 
 def need_queue(path: str) -> None:
@@ -91,10 +96,11 @@ def refuse_root(path: str) -> None:
         need_queue(path)
 
 
-def holds_queues(path: str) -> bool:
-    """Return whether queues that were used are below a directory."""
+def holds_queues(path: str, *, linked: bool = True) -> bool:
+    """Return whether queues that were used are below a directory; with `linked` also where symbolic links lead."""
     try:
-        return any(each != path and _is_used(each) for each in itertools.islice(find(path, NEAR), SOME))
+        found = itertools.islice(find(path, NEAR, linked=linked), SOME)
+        return any(each != path and _is_used(each) for each in found)
     except (QueueError, OSError):
         return False  # there is none, or it may not be read: whoever opens it next says so
 

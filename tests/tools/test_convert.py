@@ -423,6 +423,16 @@ def test_convert_refuses_a_queue_that_holds_other_queues(tmp_path, layout):
     assert files(tmp_path) == before
 
 
+def test_convert_goes_through_no_symbolic_link(tmp_path):
+    """The queue that one leads to stays where it is."""
+    bodies = filled(tmp_path / "q", "native")
+    filled(tmp_path / "other", "native")
+    (tmp_path / "q" / "link").symlink_to(tmp_path / "other")
+    convert_queue(tmp_path / "q", layout="vsqs")
+    assert converted(tmp_path / "q", "vsqs") == bodies
+    assert converted(tmp_path / "other", "native") == bodies
+
+
 def test_convert_refuses_a_directory_that_is_no_queue(dq, tmp_path):
     """Else the whole directory would be renamed away, and an empty queue be in its place."""
     (tmp_path / "home" / "empty").mkdir(parents=True)
