@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import random
 import subprocess
 import threading
 
@@ -13,7 +14,7 @@ from support.running import command, environment, sentence
 from support.terminal import on_a_terminal
 
 from dirqueue import Queue, QueueError
-from dirqueue.disk import fs
+from dirqueue.disk import fs, mount
 from dirqueue.tools import spool
 
 #: A body that is far larger than what a command needs for itself.
@@ -368,20 +369,37 @@ def test_other_layouts_take_a_long_body_too(tmp_path, layout):
     assert [len(lease.message.body) for lease in queue.consume(timeout=0)] == [2 << 20]
 
 
-def test_a_long_put_whose_file_was_purged_meanwhile_fails(queue, tmp_path):
-    """Its writer was stopped for longer than `stale`, and goes on: an error, and no message that is only half there."""
+class Purged(io.BytesIO):
+    """A source that is silent for longer than `stale` before its end: a purge takes the unfinished file."""
 
-    class Stopped(io.BytesIO):
-        def read(self, size=-1):
-            data = super().read(size)
-            if not data:
-                for name in os.listdir(queue.path):
-                    if name.endswith(".new"):
-                        os.unlink(os.path.join(queue.path, name))
-            return data
+    def __init__(self, data, path):
+        super().__init__(data)
+        self.path = path
 
+    def read(self, size=-1):
+        data = super().read(size)
+        if not data:
+            for name in os.listdir(self.path):
+                if name.endswith(".new"):
+                    os.unlink(os.path.join(self.path, name))
+        return data
+
+
+def test_a_long_put_whose_file_was_purged_meanwhile_is_whole(queue):
+    """Nobody can read a pipe again: what was written is copied."""
+    body = random.randbytes(3 << 20)
+    id = spool.put_stream(queue, Purged(body, queue.path))
+    assert queue.message(id).data == body
+    assert [queue.stats().total, queue.stats().new] == [1, 0]
+    assert [name for name in os.listdir(queue.path) if name.endswith(".new")] == []
+
+
+def test_a_long_put_whose_file_was_purged_on_a_network_filesystem_fails(queue):
+    """Where nobody reads what is being written: an error, and no message that is only half there."""
+    queue.layout.directory.make()
+    queue.layout.directory.mount = mount.Mount("fuse.fuse_dfs")
     with pytest.raises(QueueError, match="put the file"):
-        spool.put_stream(queue, Stopped(b"x" * (3 << 20)))
+        spool.put_stream(queue, Purged(b"x" * (3 << 20), queue.path))
     assert queue.stats().total == queue.stats().new == 0
 
 
