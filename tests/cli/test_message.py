@@ -15,7 +15,7 @@ from support.terminal import on_a_terminal
 
 from dirqueue import Queue, QueueError
 from dirqueue.disk import fs, mount
-from dirqueue.tools import spool
+from dirqueue.tools import removal, spool
 
 #: A body that is far larger than what a command needs for itself.
 LARGE = 128 << 20
@@ -78,6 +78,47 @@ def test_rm_of_many_lists_the_queue_once(dq, queue, monkeypatch):
     assert dq("rm", queue.path, *ids).status == 0
     assert len(looks) < 25
     assert len(queue) == 0
+
+
+@pytest.fixture
+def flushed(monkeypatch):
+    """Give the directories that are flushed from now on, by their inodes."""
+    seen = set()
+
+    def fsync(fd, real=fs.fsync):
+        seen.add(os.fstat(fd).st_ino)
+        real(fd)
+
+    monkeypatch.setattr(fs, "fsync", fsync)
+    return seen
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_rm_of_the_dead_is_durable(dq, tmp_path, flushed, many):
+    """The bucket that it was in is flushed: that of the queue itself says nothing of it."""
+    queue = Queue(tmp_path / "q")
+    ids = queue.put_many([b"x"] * many)
+    for lease in queue.consume(timeout=0):
+        lease.reject("no")
+    places = [next(queue.peek("dead")).entry.place]
+    buckets = {os.stat(tmp_path / "q" / os.path.dirname(place)).st_ino for place in places}
+    flushed.clear()
+    assert dq("rm", queue.path, *ids).status == 0
+    assert buckets <= flushed
+
+
+def test_rm_of_the_dead_beside_a_purge_is_durable(tmp_path, flushed, monkeypatch):
+    """The bucket was empty and is gone before it is flushed: the room is, which remembers that."""
+    queue = Queue(tmp_path / "q")
+    id = queue.put(b"x")
+    queue.get(timeout=0).reject("no")
+    place = queue.message(id).entry.place
+    remove = queue.layout.remove
+    bucket = tmp_path / "q" / os.path.dirname(place)
+    monkeypatch.setattr(queue.layout, "remove", lambda entry: (remove(entry), os.rmdir(bucket))[0])
+    flushed.clear()
+    assert removal.remove(queue, [id]).ids == [id]
+    assert os.stat(tmp_path / "q" / "dead").st_ino in flushed
 
 
 # --- change ----------------------------------------------------------------------------------------------------
