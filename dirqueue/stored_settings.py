@@ -62,13 +62,16 @@ def create(path: str, given: dict[str, Any]) -> bool:
             _create_foreign(directory, given)
             return False
         open_layout(directory, settings.build(given), given)  # raises Unsupported before anything is made
+    elif isinstance(directory, Beside) and directory.find():
+        detect(directory)  # raises LayoutError before anything is written into a file of somebody else
     try:
         _make(directory, given)
         found = stored(directory)
         if found is None and asked:
+            named = settings.build({"layout": given.get("layout", "auto")})
             if any(
                 entry.state in states.VISIBLE
-                for entry in open_layout(directory, settings.build({})).entries(states.VISIBLE)
+                for entry in open_layout(directory, named).entries(states.VISIBLE)
             ):
                 in_use = f"{path!r} is a queue in use without settings: empty it first, or create another"
                 raise QueueError(in_use, path=path)
@@ -122,6 +125,8 @@ def change(layout: Layout, changes: Mapping[str, Any], reset: Iterable[str] = ()
         with FileLock(layout.purge_lock(), timeout=LOCK_SECONDS):
             before = stored(directory) or {}
             kept = {name: value for name, value in before.items() if name not in dropped} | dict(changes)
+            if layout.name != "native":
+                kept.setdefault("layout", layout.name)  # settings alone would make it native once it is empty
             open_layout(
                 locate(directory.path, layout=layout.name), settings.build(kept), kept
             )  # raises Unsupported

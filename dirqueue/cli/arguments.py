@@ -89,8 +89,8 @@ def open_queue(
 ) -> Queue[bytes]:
     """Open a queue for a verb.
 
-    One that is missing is an error unless `create`, and a directory that is no queue is one unless messages go `into`
-    it. With `resolve`, see `path_of`.
+    One that is missing is an error unless `create`, and a directory that is no queue is one, unless messages go `into`
+    it and no queues are below it. With `resolve`, see `path_of`.
     """
     from dirqueue.queue import Queue
 
@@ -101,10 +101,9 @@ def open_queue(
         from dirqueue.tools import conversion
 
         raise conversion.explained(error) from None
-    if not into:
-        from dirqueue.tools import discover
+    from dirqueue.tools import discover
 
-        discover.need_queue(queue.path)
+    (discover.refuse_root if into else discover.need_queue)(queue.path)
     return queue
 
 

@@ -50,6 +50,10 @@ _IN_SHELL = (
     ("put() or create() makes one", "`dirqueue put` or `dirqueue create` makes one"),
     ("ids are the digits that put() returned", "ids are the digits that `dirqueue put` printed"),
     ("give what Lease.handle or get --hold returned", "give what `dirqueue get --hold` printed"),
+    (
+        'or layout="text" if odd lines are to be passed over',
+        "or correct the other lines: `dirqueue check FILE` lists them",
+    ),
     ("or give wait=SECONDS", "or add --wait TIME"),
 )
 

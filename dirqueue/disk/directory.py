@@ -143,10 +143,19 @@ class Directory:
         except OSError as error:
             raise access_error(self.path, "make the queue", error) from error
         if not self.reopen():
-            raise not_found(self.path)
+            raise self._still_missing()
         self.keep_ballast()
         # RACE: a process that just created it may not have got as far as this.
         self._sync_parents(made or [os.path.abspath(self.path)])
+
+    def _still_missing(self) -> QueueNotFound:
+        """Return the error for a queue that was made, or whose name was taken, and that is not there."""
+        if not fs.exists(self.path, -1):
+            return not_found(self.path)
+        return QueueNotFound(
+            f"{self.path!r} is a symbolic link that leads nowhere: remove it, or make the directory that it names",
+            path=self.path,
+        )
 
     def learn(self, mtime_ns: int) -> None:
         """Correct the clock by the time that the server has just given a file (NFS: its clock may differ)."""

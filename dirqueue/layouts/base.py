@@ -268,7 +268,7 @@ class Layout(Producer, Protocol):
     def remove(self, entry: Entry) -> bool:
         """Delete a message in whatever state by its exact name. Return False if that name is gone.
 
-        Not durable by itself: whoever removes many calls `directory.sync()` at the end.
+        Not durable by itself: whoever removes many flushes the directories that they were in at the end.
         """
         ...
 

@@ -36,6 +36,8 @@ from dirqueue.settings import StrPath
 
 #: The format of the lines.
 FORMAT = 1
+#: Layouts whose ids say where a message lies.
+OWN_IDS = ("dirq-simple", "dirq-normal", "text")
 
 
 class Imported(NamedTuple):
@@ -108,6 +110,12 @@ def _target(path: StrPath, first: bytes) -> Queue[bytes]:
         ) from None
     if version != FORMAT:
         raise LayoutError(f"this is an export of format {version!r:.20}: upgrade dirqueue", path=str(path))
+    if head.get("layout") in OWN_IDS:
+        raise Unsupported(
+            f"this is an export of the {head['layout']} layout, whose ids no other queue can keep; nothing was "
+            "imported: `dirqueue convert` that queue to native first, then export it",
+            path=str(path),
+        )
     queue: Queue[bytes] = Queue.create(path, **settings) if settings else Queue(path)  # type: ignore[assignment]
     if queue.layout.name != "native":
         raise Unsupported(

@@ -35,6 +35,7 @@ from dirqueue.queue import Queue
 from dirqueue.settings import check_seconds
 from dirqueue.tools import conversion
 from dirqueue.tools.conversion import FROM, LOCK
+from dirqueue.tools.discover import holds_queues
 
 #: How long one message may be on its way; after a crash its lease delays the conversion for so long.
 LEASE = 60.0
@@ -171,6 +172,12 @@ class _Conversion:
         found = conversion.interrupted(self.path)
         if found is not None and found.layout != self.layout:
             raise QueueError(str(found), path=self.path)
+        if holds_queues(self.path, linked=False):
+            raise QueueError(
+                f"{self.path!r} holds other queues, which would be taken away with it: move them elsewhere "
+                "first",
+                path=self.path,
+            )
         stats = source.stats()
         if stats.paused:
             raise QueueError(f"{self.path!r} is paused: resume it first", path=self.path)

@@ -5,6 +5,7 @@ Layer: tools.  Touches: the exact names of ready, delayed, dead and done message
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ def remove(queue: Queue[Any], ids: Iterable[str]) -> Removed:
     # COST: one listing for all, since finding one may take a listing.
     found = find_all(layout, wanted) if len(wanted) > 1 else {}
     removed = Removed([], {})
-    ended = False
+    ended: list[Entry] = []
     for id in wanted:
         entry = found.get(id) or layout.find(id)
         try:
@@ -43,10 +44,22 @@ def remove(queue: Queue[Any], ids: Iterable[str]) -> Removed:
             removed.failed[id] = str(error)
             continue
         removed.ids.append(id)
-        ended = ended or (entry is not None and entry.state in states.ENDED)
-    if ended and queue.settings.sync:
-        layout.directory.sync()
+        if entry is not None and entry.state in states.ENDED:
+            ended.append(entry)  # what waited is durable already
+    if queue.settings.sync:
+        make_durable(layout, ended)
     return removed
+
+
+def make_durable(layout: Layout, removed: Iterable[Entry]) -> None:
+    """Make it durable that messages were removed: each directory that one of them was in is flushed once."""
+    directory = layout.directory
+    for folder in sorted({os.path.dirname(entry.place) for entry in removed}):
+        try:
+            directory.sync(folder or ".")
+        except FileNotFoundError:
+            # RACE: a purge has removed the empty bucket, which its room remembers.
+            directory.sync(os.path.dirname(folder) or ".")
 
 
 def _remove(layout: Layout, id: str, entry: Entry | None) -> None:

@@ -7,12 +7,14 @@ CRASH: what is left of a put that was cut short is removed by a purge, as after 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from dirqueue.bounds import too_large
 from dirqueue.disk import fs
+from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import new_id
 from dirqueue.errors import access_error
 from dirqueue.queue import Queue
@@ -47,37 +49,63 @@ def spooled(queue: Queue[Any], head: bytes, source: Source) -> Iterator[str]:
     """Write a long body beside the messages of a native queue, and yield the path of the file for `put_path`."""
     directory = queue.layout.directory
     directory.make()
-    name = f"{new_id()}.new"
+    limit = queue.settings.max_size
+    made: list[str] = []
     try:
-        size = _write(name, head, source, directory.fd, queue.settings.max_size)
-    except OSError as error:
-        raise access_error(directory.path, "write a message to", error) from error
-    try:
-        if 0 < queue.settings.max_size < size:
-            raise too_large(size, queue.settings.max_size)
-        yield os.path.join(directory.path, name)
+        try:
+            size = _write(made, head, source, directory, limit)
+        except OSError as error:
+            raise access_error(directory.path, "write a message to", error) from error
+        if 0 < limit < size:
+            raise too_large(size, limit)
+        yield os.path.join(directory.path, made[-1])
     finally:
-        fs.discard(name, directory.fd)  # gone already, unless the put failed
+        for name in made:
+            fs.discard(name, directory.fd)  # gone already, unless the put failed
 
 
-def _write(name: str, head: bytes, source: Source, dir_fd: int, limit: int) -> int:
-    """Write a new file completely or leave none; stop beyond `limit`, if there is one. Return the bytes written."""
-    fd = fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=dir_fd)
-    size, data = 0, head
+def _write(made: list[str], head: bytes, source: Source, directory: Directory, limit: int) -> int:
+    """Write a new file, which is the last of `made`; stop beyond `limit`, if there is one. Return the bytes written.
+
+    RACE: a source may be silent for longer than `stale`, or we may be stopped; then a purge takes the file, and nobody
+    can read the source again. What was written is still open, and is copied.
+    """
+    fd = _new(made, directory.fd)
     try:
-        while data:
-            size += len(data)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[fs.write(fd, rest) :]
-            data = b"" if 0 < limit < size else source.read(AT_ONCE)
+        if directory.mount.closes_late:  # HDFS: nobody reads what is being written
+            size = _fill(fd, head, source, limit)
+        else:
+            with _open(made[-1], directory.fd) as copy:
+                size = _fill(fd, head, source, limit)
+                if fs.fstat(copy.fileno()).st_nlink == 0:
+                    gone, fd = fd, _new(made, directory.fd)
+                    fs.close(gone)
+                    _fill(fd, b"", copy, 0)
     except BaseException:
         fs.close_quietly(fd)
-        fs.discard(name, dir_fd)
         raise
-    try:
-        fs.close(fd)
-    except OSError:
-        fs.discard(name, dir_fd)  # NFS: a write may fail as late as here
-        raise
+    fs.close(fd)  # NFS: a write may fail as late as here
+    return size
+
+
+def _new(made: list[str], dir_fd: int) -> int:
+    name = f"{new_id()}.new"
+    fd = fs.open(name, fs.CREATE, fs.FILE_MODE, dir_fd=dir_fd)
+    made.append(name)
+    return fd
+
+
+def _open(name: str, dir_fd: int) -> io.BufferedReader:
+    return io.BufferedReader(io.FileIO(fs.open(name, fs.READ, dir_fd=dir_fd), "rb"))
+
+
+def _fill(fd: int, data: bytes, source: Source, limit: int) -> int:
+    size = 0
+    data = data or source.read(AT_ONCE)
+    while data:
+        size += len(data)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[fs.write(fd, rest) :]
+        data = b"" if 0 < limit < size else source.read(AT_ONCE)
     return size

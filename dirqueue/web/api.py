@@ -24,6 +24,7 @@ from dirqueue.stats import LIMIT, take_sample
 from dirqueue.tools.failures import kind_of, kinds
 from dirqueue.tools.holders import holders
 from dirqueue.tools.monitor import Monitor, Reading, arranged
+from dirqueue.tools.removal import make_durable
 
 #: Pages that ask within so many seconds share one look at the queues; a look that takes long is shared for longer.
 FRESH_SECONDS = 1.0
@@ -403,13 +404,16 @@ def _redrive(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]
 
 
 def _delete(queue: Queue[bytes], wanted: set[str]) -> tuple[set[str], list[str]]:
+    removed: list[Entry] = []
+
     def remove(message: Message[bytes]) -> None:
         if not queue.layout.remove(message.entry):
             raise MessageNotFound(f"message {message.id} is not dead any more", message_id=message.id)
+        removed.append(message.entry)
 
     done, failed = _each(queue, wanted, (states.DEAD,), remove)
-    if done and queue.settings.sync:
-        queue.layout.directory.sync()
+    if queue.settings.sync:
+        make_durable(queue.layout, removed)
     return done, failed
 
 

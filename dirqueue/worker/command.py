@@ -98,7 +98,7 @@ class Command:
         }
         # COST: 2.4 ms for each program (fork instead of vfork); without it a program outlives a killed worker.
         end_with_us = self._prctl and functools.partial(_end_with, os.getpid(), self._prctl)
-        stdin: IO[bytes] | int = message.open() if self._wants_stdin else subprocess.DEVNULL
+        stdin: IO[bytes] | int = _input(message) if self._wants_stdin else subprocess.DEVNULL
         try:
             # A group of its own: Ctrl-C is for the worker, which lets the program finish.
             process = subprocess.Popen(
@@ -144,6 +144,23 @@ def _end_with(parent: int, prctl: Callable[..., int]) -> None:
     prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # RACE: it died before that call, and no signal will come
         os._exit(TEMPORARY_FAILURE)
+
+
+def _input(message: Message[Any]) -> IO[bytes]:
+    """Open the body as what a program can have as its standard input."""
+    body = message.open()
+    try:
+        body.fileno()
+    except OSError:
+        # The target of a link, at most 4,095 bytes: any pipe holds that, before anybody reads.
+        reader, writer = os.pipe()
+        try:
+            fs.write(writer, body.read())
+        finally:
+            os.close(writer)
+            body.close()
+        return os.fdopen(reader, "rb")
+    return body
 
 
 def _text(message: Message[Any]) -> str:

@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import random
 import subprocess
 import threading
 
@@ -13,8 +14,8 @@ from support.running import command, environment, sentence
 from support.terminal import on_a_terminal
 
 from dirqueue import Queue, QueueError
-from dirqueue.disk import fs
-from dirqueue.tools import spool
+from dirqueue.disk import fs, mount
+from dirqueue.tools import removal, spool
 
 #: A body that is far larger than what a command needs for itself.
 LARGE = 128 << 20
@@ -77,6 +78,47 @@ def test_rm_of_many_lists_the_queue_once(dq, queue, monkeypatch):
     assert dq("rm", queue.path, *ids).status == 0
     assert len(looks) < 25
     assert len(queue) == 0
+
+
+@pytest.fixture
+def flushed(monkeypatch):
+    """Give the directories that are flushed from now on, by their inodes."""
+    seen = set()
+
+    def fsync(fd, real=fs.fsync):
+        seen.add(os.fstat(fd).st_ino)
+        real(fd)
+
+    monkeypatch.setattr(fs, "fsync", fsync)
+    return seen
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_rm_of_the_dead_is_durable(dq, tmp_path, flushed, many):
+    """The bucket that it was in is flushed: that of the queue itself says nothing of it."""
+    queue = Queue(tmp_path / "q")
+    ids = queue.put_many([b"x"] * many)
+    for lease in queue.consume(timeout=0):
+        lease.reject("no")
+    places = [next(queue.peek("dead")).entry.place]
+    buckets = {os.stat(tmp_path / "q" / os.path.dirname(place)).st_ino for place in places}
+    flushed.clear()
+    assert dq("rm", queue.path, *ids).status == 0
+    assert buckets <= flushed
+
+
+def test_rm_of_the_dead_beside_a_purge_is_durable(tmp_path, flushed, monkeypatch):
+    """The bucket was empty and is gone before it is flushed: the room is, which remembers that."""
+    queue = Queue(tmp_path / "q")
+    id = queue.put(b"x")
+    queue.get(timeout=0).reject("no")
+    place = queue.message(id).entry.place
+    remove = queue.layout.remove
+    bucket = tmp_path / "q" / os.path.dirname(place)
+    monkeypatch.setattr(queue.layout, "remove", lambda entry: (remove(entry), os.rmdir(bucket))[0])
+    flushed.clear()
+    assert removal.remove(queue, [id]).ids == [id]
+    assert os.stat(tmp_path / "q" / "dead").st_ino in flushed
 
 
 # --- change ----------------------------------------------------------------------------------------------------
@@ -165,7 +207,8 @@ def test_a_long_body_is_escaped_on_a_terminal_across_its_pieces(queue, tmp_path,
 @pytest.mark.parametrize(
     "words",
     ["stat", "get", "get --wait", "purge", "peek", "ls", "clear", "flush --yes", "shape", "redrive",
-     "work --until-empty {} -- true", "mv {} other", "put --existing {} x", "show {} 1794966246891239219940876"],
+     "work --until-empty {} -- true", "mv {} other", "mv {}/a {}", "put {} x", "put --existing {} x",
+     "show {} 1794966246891239219940876"],
 )  # fmt: skip
 def test_a_directory_of_queues_is_not_taken_for_one(dq, tmp_path, words):
     """The sentence counts the queues below and names some; nothing is written into the directory."""
@@ -178,6 +221,33 @@ def test_a_directory_of_queues_is_not_taken_for_one(dq, tmp_path, words):
     assert "is not a queue" in sentence(done)
     assert "there are 4 queues below it: a, c, d, ..." in done.err
     assert sorted(os.listdir(tmp_path / "root")) == before
+
+
+def test_a_queue_with_queues_below_it_takes_messages(dq, tmp_path):
+    """It has had a message: put and mv go on."""
+    Queue(tmp_path / "jobs", sync=False).put(b"x")
+    Queue(tmp_path / "jobs" / "urgent", sync=False).put(b"x")
+    assert dq("get", tmp_path / "jobs").status == 0
+    assert dq("put", tmp_path / "jobs", "x").status == 0
+
+
+def test_a_put_into_somebodys_directory_makes_it_a_queue(dq, tmp_path):
+    """Empty directories in it are no queues yet, nor is what cannot be entered."""
+    (tmp_path / "home" / "empty").mkdir(parents=True)
+    (tmp_path / "home" / "notes.txt").write_text("x")
+    assert dq("put", tmp_path / "home", "x").status == 0
+    Queue(tmp_path / "files" / "a.tq", layout="text", sync=False).put(b"x")
+    done = dq("put", tmp_path / "files", "x")
+    assert "there is one queue below it: a.tq" in sentence(done)
+
+
+def test_a_link_that_leads_nowhere_is_named(dq, tmp_path):
+    """What helps is said: put and create make no directory where the link leads."""
+    (tmp_path / "q").symlink_to(tmp_path / "nowhere")
+    for verb in (["put", tmp_path / "q", "x"], ["create", tmp_path / "q"]):
+        done = dq(*verb)
+        assert (done.status, "is a symbolic link that leads nowhere" in sentence(done)) == (1, True)
+    assert os.listdir(tmp_path) == ["q"]
 
 
 def test_a_directory_without_queues_says_so(dq, tmp_path):
@@ -340,20 +410,37 @@ def test_other_layouts_take_a_long_body_too(tmp_path, layout):
     assert [len(lease.message.body) for lease in queue.consume(timeout=0)] == [2 << 20]
 
 
-def test_a_long_put_whose_file_was_purged_meanwhile_fails(queue, tmp_path):
-    """Its writer was stopped for longer than `stale`, and goes on: an error, and no message that is only half there."""
+class Purged(io.BytesIO):
+    """A source that is silent for longer than `stale` before its end: a purge takes the unfinished file."""
 
-    class Stopped(io.BytesIO):
-        def read(self, size=-1):
-            data = super().read(size)
-            if not data:
-                for name in os.listdir(queue.path):
-                    if name.endswith(".new"):
-                        os.unlink(os.path.join(queue.path, name))
-            return data
+    def __init__(self, data, path):
+        super().__init__(data)
+        self.path = path
 
+    def read(self, size=-1):
+        data = super().read(size)
+        if not data:
+            for name in os.listdir(self.path):
+                if name.endswith(".new"):
+                    os.unlink(os.path.join(self.path, name))
+        return data
+
+
+def test_a_long_put_whose_file_was_purged_meanwhile_is_whole(queue):
+    """Nobody can read a pipe again: what was written is copied."""
+    body = random.randbytes(3 << 20)
+    id = spool.put_stream(queue, Purged(body, queue.path))
+    assert queue.message(id).data == body
+    assert [queue.stats().total, queue.stats().new] == [1, 0]
+    assert [name for name in os.listdir(queue.path) if name.endswith(".new")] == []
+
+
+def test_a_long_put_whose_file_was_purged_on_a_network_filesystem_fails(queue):
+    """Where nobody reads what is being written: an error, and no message that is only half there."""
+    queue.layout.directory.make()
+    queue.layout.directory.mount = mount.Mount("fuse.fuse_dfs")
     with pytest.raises(QueueError, match="put the file"):
-        spool.put_stream(queue, Stopped(b"x" * (3 << 20)))
+        spool.put_stream(queue, Purged(b"x" * (3 << 20), queue.path))
     assert queue.stats().total == queue.stats().new == 0
 
 

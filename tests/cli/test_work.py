@@ -30,6 +30,17 @@ def test_the_body_is_the_standard_input(queue, tmp_path):
     assert queue.stats().total == 0
 
 
+@pytest.mark.parametrize("body", [b"", b"to: ann", b"x" * 1000])
+def test_a_link_is_the_standard_input_too(tmp_path, body):
+    """A message that is a symbolic link has no file that could be opened."""
+    queue = dirqueue.Queue.create(tmp_path / "q", sync=False, links=True)
+    queue.put(body)
+    assert (tmp_path / "q" / next(queue.peek()).entry.place).is_symlink()
+    done = work(tmp_path, "--", "cat")
+    assert (done.returncode, done.stdout, done.stderr) == (0, body, b"")
+    assert queue.stats().total == 0
+
+
 def test_braces_stand_for_the_body_as_one_argument(queue, tmp_path):
     """Blanks, quotes, line ends and bytes that are no text pass through {} unharmed and unsplit."""
     body = b" two words 'quoted' \n{path} {id} $HOME \xff"

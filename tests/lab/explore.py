@@ -21,6 +21,7 @@ from dirqueue.disk import identity, signals
 from dirqueue.layouts.dirq import names as dirq_names
 from dirqueue.layouts.native import publish
 from dirqueue.layouts.text import turn
+from dirqueue.layouts.vsqs import layout as vsqs
 from lab import seam
 from lab.account import Books
 from lab.rewind import Moment, picture
@@ -306,6 +307,8 @@ class World:
 
         # A client is a greenlet: what it does must stay in this thread.
         self._context.enter_context(mock.patch.object(signals, "taken_by_others", return_value=False))
+        # The clock stands still: a time that is about to come is slept for, and that is a step of its own.
+        self._context.enter_context(mock.patch.object(vsqs, "LEAST", 0))
         self._context.enter_context(seam.replaced("dirqueue", seam_fs.CALLS, fs=self.fs, clock=self.clock))
         random.random = lambda: 0.5
         if self.plan.sliced:

@@ -9,7 +9,6 @@ from dirqueue import Queue
 from dirqueue.disk import fs
 from dirqueue.layouts.dirq import cursor as dirq_cursor
 from dirqueue.layouts.vsqs import cursor as vsqs_cursor
-from dirqueue.layouts.vsqs import layout as vsqs
 
 #: So long that no stall of the machine makes a consumer look again, or a lock be touched.
 FOR_EVER = 36_000.0
@@ -45,9 +44,6 @@ def test_a_message_takes_as_few_calls_as_its_format_allows(tmp_path, monkeypatch
     """The usual put and the usual get and ack, in the middle of a run; a new directory or a new look costs more."""
     monkeypatch.setattr(dirq_cursor, "FRESH_SECONDS", FOR_EVER)
     monkeypatch.setattr(vsqs_cursor, "FRESH_SECONDS", FOR_EVER)
-    monkeypatch.setattr(
-        vsqs, "SURE_MICROS", 10**12
-    )  # how long the machine takes for one put is not the question
 
     def consume():
         lease = queue.get(timeout=0)

@@ -92,6 +92,18 @@ def test_other_layout_that_keeps_settings_changes_what_it_can_express(queue_dir)
     assert kept(queue_dir) == {"format": 1, "layout": "vsqs", "lease": 4.0, "margin": 0.5}
 
 
+def test_queue_that_is_recognised_keeps_its_layout_with_its_settings(queue_dir):
+    """Once it is empty nothing else says what it is: it would get names that programs of VSQS do not know."""
+    with Queue(queue_dir, layout="vsqs", sync=False) as queue:
+        queue.put(b"x")
+    with Queue(queue_dir) as queue:
+        queue.configure(lease=7.0)
+        queue.get(timeout=0).ack()
+    assert kept(queue_dir) == {"format": 1, "layout": "vsqs", "lease": 7.0}
+    with Queue(queue_dir) as queue:
+        assert (queue.layout.name, queue.settings.lease) == ("vsqs", 7.0)
+
+
 @pytest.mark.parametrize("layout", ["dirq-simple", "dirq-normal"])
 def test_layout_without_a_place_for_settings_refuses(queue_dir, layout):
     queue = Queue.create(queue_dir, layout=layout)

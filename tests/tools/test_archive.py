@@ -137,3 +137,23 @@ def test_commands_are_the_two_ends_of_a_pipe(queue, tmp_path):
     assert dq("export", "missing", cwd=tmp_path).returncode == 1
     done = dq("import", "other", cwd=tmp_path, input=b"hello")
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1), done.stderr
+
+
+@pytest.mark.parametrize("layout", archive.OWN_IDS)
+def test_export_with_ids_that_no_other_queue_can_keep_is_refused(tmp_path, layout):
+    """Before a queue is made; the sentence names the way round."""
+    with Queue(tmp_path / "old", layout=layout, sync=False) as old:
+        old.put(b"x")
+        exported = lines(old)
+    with pytest.raises(Unsupported, match="dirqueue convert"):
+        archive.load(tmp_path / "new", exported)
+    assert not (tmp_path / "new").exists()
+
+
+def test_export_of_vsqs_is_imported(tmp_path):
+    """Its ids are native ones too."""
+    with Queue(tmp_path / "old", layout="vsqs", sync=False) as old:
+        id = old.put(b"x")
+        assert archive.load(tmp_path / "new", lines(old)) == archive.Imported(1, 0)
+    with Queue(tmp_path / "new") as new:
+        assert new.message(id).body == b"x"

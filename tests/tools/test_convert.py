@@ -412,6 +412,27 @@ def test_an_interrupted_conversion_is_not_continued_to_another_layout(tmp_path, 
 # --- what is not dirqueue's ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("layout", DIRECTORIES)
+def test_convert_refuses_a_queue_that_holds_other_queues(tmp_path, layout):
+    """They would be renamed away with it, and their programs find nothing."""
+    filled(tmp_path / "q", layout)
+    filled(tmp_path / "q" / "inner", "native")
+    before = files(tmp_path)
+    with pytest.raises(QueueError, match="holds other queues"):
+        convert_queue(tmp_path / "q", layout="vsqs" if layout == "native" else "native")
+    assert files(tmp_path) == before
+
+
+def test_convert_goes_through_no_symbolic_link(tmp_path):
+    """The queue that one leads to stays where it is."""
+    bodies = filled(tmp_path / "q", "native")
+    filled(tmp_path / "other", "native")
+    (tmp_path / "q" / "link").symlink_to(tmp_path / "other")
+    convert_queue(tmp_path / "q", layout="vsqs")
+    assert converted(tmp_path / "q", "vsqs") == bodies
+    assert converted(tmp_path / "other", "native") == bodies
+
+
 def test_convert_refuses_a_directory_that_is_no_queue(dq, tmp_path):
     """Else the whole directory would be renamed away, and an empty queue be in its place."""
     (tmp_path / "home" / "empty").mkdir(parents=True)
@@ -427,7 +448,7 @@ def test_convert_keeps_files_that_are_not_dirqueues(tmp_path, one):
     """Whatever they are called, and empty directories too; they are kept aside, and the result says where."""
     two = "native" if one != "native" else "vsqs"
     bodies = filled(tmp_path / "q", one, 2)
-    strange = ["from", "lock", "README", "notes/from", "notes/queue.json", "notes/0123456789abcd.tmp"]
+    strange = ["from", "lock", "README", "notes/from", "notes/1", "notes/0123456789abcd.tmp"]
     if one != "dirq-normal":
         strange.append("attic/obsolete/thesis")
     for name in strange:

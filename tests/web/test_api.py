@@ -72,6 +72,17 @@ def test_redrive_delete_and_reject_change_the_messages_named(client, spool):
     assert queue.message(first).error == "rejected by hand on the web page"
 
 
+def test_what_is_deleted_stays_deleted_after_a_power_cut(client, spool, monkeypatch):
+    """The directory that it was in is flushed."""
+    queue = dirqueue.Queue(spool / "orders")
+    dead = dead_ids(spool)
+    bucket = os.stat(spool / "orders" / os.path.dirname(queue.message(dead[0]).entry.place)).st_ino
+    flushed = []
+    monkeypatch.setattr(fs, "fsync", lambda fd: flushed.append(os.fstat(fd).st_ino))
+    assert client.act({"queue": "orders", "verb": "delete", "ids": dead})[1]["done"] == 3
+    assert bucket in flushed
+
+
 @pytest.mark.parametrize("verb", ["redrive", "delete"])
 def test_an_order_skips_and_reports_what_is_not_dead_any_more(client, spool, verb):
     """It does what it can, with one message and with several."""

@@ -45,6 +45,17 @@ def test_file_that_is_no_text_queue_is_refused(path, data):
     assert caught.value.path == str(path)
     assert path.read_bytes() == data
     assert os.listdir(path.parent) == [path.name]
+    with pytest.raises(LayoutError, match=r"not a text queue|an empty file"):
+        Queue.create(path, lease=5)
+    assert path.read_bytes() == data
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_file_of_odd_lines_can_be_made_a_queue_by_name(path):
+    """The layout is kept, so that whoever opens it later need not name it."""
+    path.write_bytes(b"plain text\n")
+    Queue.create(path, layout="text", sync=False).put(b"x")
+    wait_until(lambda: drain(Queue(path)) == [b"x"])
 
 
 def test_odd_lines_are_passed_over_where_the_layout_is_named(make, path):

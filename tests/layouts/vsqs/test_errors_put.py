@@ -65,12 +65,11 @@ def test_id_that_is_taken_is_passed_over(queue, monkeypatch):
     assert listed(queue) == []
 
 
-def test_id_in_flight_is_found_where_time_alone_cannot_tell(make):
-    """Milliseconds, or a slow server: another message of the same time may be in flight."""
-    queue = make(milliseconds=True)
-    queue.put(b"one")
+def test_id_in_flight_is_found_where_time_cannot_tell(queue):
+    """A slow server: another message of the same time may be in flight."""
     lease = queue.get(timeout=0)
     (name,) = listed(queue)
+    queue.layout.directory.mount = mount.Mount("nfs4")
     assert not queue.layout._unused(name.partition(".")[0])
     assert queue.layout._unused("1700000000000")
     lease.ack()
@@ -84,28 +83,41 @@ def listings(monkeypatch):
     return seen
 
 
-def test_put_that_stalls_once_gives_its_id_up_and_lists_nothing(queue, monkeypatch, listings):
-    """An id that is no longer young may be in flight already; another id is cheaper than a look at all names."""
-    ages = iter([-1])
-    real = queue.layout._unused
+@pytest.mark.parametrize("milliseconds", [False, True])
+def test_no_id_is_seen_before_its_time(make, monkeypatch, milliseconds):
+    """So the name of an unfinished file that is made before is proof that nobody else has the id."""
+    queue = make(milliseconds=milliseconds)
+    monkeypatch.setattr(layout, "LEAST", 3000)  # a put is done long before
+    unit = 1000 if milliseconds else 1
+    made = []
+    reserve = queue.layout._reserve
 
-    def unused(id):
-        monkeypatch.setattr(layout, "SURE_MICROS", next(ages, 10**12))
-        return real(id)
+    def reserved(new):
+        file = reserve(new)
+        made.append((time.time_ns() // 1000, int(new.partition(".")[0]) * unit))
+        return file
 
-    monkeypatch.setattr(queue.layout, "_unused", unused)
-    queue.put(b"two")
-    assert listings == []
-    assert drain(queue) == [b"one", b"two"]
+    monkeypatch.setattr(queue.layout, "_reserve", reserved)
+    for _ in range(5):
+        id = queue.put(b"x")
+        assert time.time_ns() // 1000 >= int(id) * unit
+        assert made[-1] <= (int(id) * unit, int(id) * unit)
 
 
-def test_put_that_always_stalls_lists_the_queue_once_each_time(queue, monkeypatch, listings):
-    """Where no id is ever young, giving up does not help: it is tried once, then no more."""
-    monkeypatch.setattr(layout, "SURE_MICROS", -1)
-    for number in range(5):
+def test_put_whose_calls_are_slow_draws_ids_further_ahead_and_lists_nothing(queue, monkeypatch, listings):
+    """An id whose time came before the file was made is given up; the next one has twice the time."""
+    reserve = queue.layout._reserve
+    tried = []
+    monkeypatch.setattr(
+        queue.layout, "_reserve", lambda new: (tried.append(new), reserve(new), time.sleep(0.001))[1]
+    )
+    for number in range(20):
         queue.put(b"%d" % number)
-    assert len(listings) == 5
-    assert drain(queue) == [b"one", *(b"%d" % number for number in range(5))]
+    assert queue.layout._ahead > 1000
+    assert len(tried) < 60
+    assert listings == []
+    assert drain(queue) == [b"one", *(b"%d" % number for number in range(20))]
+    assert listed(queue) == []
 
 
 def test_clock_that_was_set_back_makes_no_id_twice(queue):
@@ -114,6 +126,7 @@ def test_clock_that_was_set_back_makes_no_id_twice(queue):
     layout._last = time.time_ns() // 1000 + 60_000_000
     assert int(layout._id()) == layout._last
     assert int(layout._id()) == layout._last
+    assert int(queue.put(b"two")) == layout._last  # and its time is not waited for
     layout._last = time.time_ns() // 1000 + 500
     last = layout._last
     assert int(layout._id()) > last
@@ -155,6 +168,11 @@ def test_put_path_that_fails_leaves_the_file(make, tmp_path, monkeypatch):
     with failing("fsync", errno.EIO), pytest.raises(QueueAccess):
         queue.put_path(path)
     assert path.read_bytes() == b"x"
+    assert listed(queue) == []
+    with failing("open", errno.EEXIST, when=of(".new")) as fault:
+        queue.put_path(path)
+    assert fault.hits == 1
+    path.write_bytes(b"x")
     used = iter([False])
     with failing("rename_noreplace", errno.EEXIST):
         monkeypatch.setattr(queue.layout, "_unused", lambda each: next(used, True))
