@@ -1,8 +1,8 @@
 """One try of one transaction, a function for each step of the chapter "Transactions" of docs/protocol.md.
 
     stage      X.if.T         what will appear, written where it will be visible
-    sides      side/HH/ID.S   what names have no room for
     plan       n.plan         where messages go, if any moves
+    sides      side/HH/ID.S   what names have no room for
     reserve    KEY/ID.if.T    ids of the user's own
     hold       X.un.T X.mv.T  what will go or move, in one order for everybody
     need                      what must be as it was seen
@@ -101,14 +101,14 @@ class Attempt:
         work = self._work
         try:
             self._stage()
+            if self._moves:
+                self._plan()
             if work.carried:
                 keep_carried(work)
             if work.sides:
                 write_sides(work.sides, self._made, self._fd, sync=work.sync)
             if work.notes:
                 write_notes(work.notes, self._fd)
-            if self._moves:
-                self._plan()
             for insert in work.insert:
                 if insert.key:
                     self._reserve()
@@ -408,7 +408,7 @@ class Attempt:
         drop_notes(self._work.notes, self._fd)
         if certain:
             drop_sides(self._made, self._fd)
-            drop_carried(self._work.carried)
+            drop_carried(self._work)
         self._rest()
         # A marker that another client set. Nobody needs it any more: no name of this transaction is left.
         fs.remove_quietly(self._register, self._fd)
