@@ -8,6 +8,7 @@ Crash: what is left of it without a message is removed by the purge of its queue
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from dirqueue.space.work import Work
@@ -19,12 +20,12 @@ def keep_carried(work: Work) -> None:
         each.layout.keep_extras(each.id, each.extras)
 
 
-def drop_carried(work: Work, ids: set[str] | None = None) -> None:
+def drop_carried(work: Work, ids: AbstractSet[str] | None = None) -> None:
     """Remove what new messages were to carry that did not come: all of them, or these.
 
     RACE: of a message that was to move it is left to a purge: whoever was faster may have moved it to the same queue.
     """
-    new = {each.id for each in work.insert} if ids is None else ids
+    new: AbstractSet[str] = {each.id for each in work.insert} if ids is None else ids
     for each in work.carried:
         if each.id in new:
             each.layout.drop_extras(each.id)
@@ -41,7 +42,7 @@ def leave_carried(work: Work) -> None:
             layout.drop_extras(id, written_by=work.now)
 
 
-def skipped(inserts: Iterable[Any], ids: set[str], work: Work) -> list[str]:
+def skipped(inserts: Iterable[Any], ids: AbstractSet[str], work: Work) -> list[str]:
     """Return which ids of the user's own were there already; what was to come with them is removed."""
     drop_carried(work, ids)
     return [each.own_id for each in inserts if each.own_id and each.id in ids]
