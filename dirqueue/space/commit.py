@@ -1,8 +1,8 @@
 """One try of one transaction, a function for each step of the chapter "Transactions" of docs/protocol.md.
 
     stage      X.if.T         what will appear, written where it will be visible
-    sides      side/HH/ID.S   what names have no room for
     plan       n.plan         where messages go, if any moves
+    sides      side/HH/ID.S   what names have no room for
     reserve    KEY/ID.if.T    ids of the user's own
     hold       X.un.T X.mv.T  what will go or move, in one order for everybody
     need                      what must be as it was seen
@@ -22,6 +22,7 @@ import errno
 import json
 import random
 import time
+from collections.abc import Mapping, Sequence
 
 from dirqueue.disk import ballast, fs
 from dirqueue.disk.identity import new_token
@@ -58,39 +59,38 @@ BEAT = 1.0
 class Attempt:
     """One try: T is its name, and none of its names is used again."""
 
-    __slots__ = (
-        "_alive", "_asked", "_beaten", "_directory", "_fd", "_held", "_keyed", "_lean", "_made", "_moves", "_order",
-        "_owner", "_record", "_register", "_remote", "_staged", "_txn", "_work", "committed", "skipped",
-    )  # fmt: skip
+    # COST: what the commonest transaction has none of is made when it is needed: 0.3 µs less of 5 between its calls.
+    #: The side files that it wrote, the ids that it takes, what it has begun to hold, and where that moves by its id.
+    _made: Sequence[str] = ()
+    _keyed: Sequence[tuple[str, str]] = ()
+    _held: Sequence[Consumed] = ()
+    _moves: Mapping[str, str] = {}
+    #: The ids of inserts that were left out, because another message has their key already.
+    skipped: frozenset[str] = frozenset()
+    _alive = _asked = committed = False
 
     def __init__(self, owner: Owner, work: Work) -> None:
         self._owner = owner
-        self._directory = owner.directory
-        self._fd = owner.directory.fd
+        directory = self._directory = owner.directory
+        self._fd = directory.fd
         self._work = work
         self._txn, self._register = owner.begin()
-        # COST: most transactions consume one message: 0.4 µs less of 45 than to sort it.
-        self._order = sorted(work.consume) if len(work.consume) > 1 else work.consume
-        self._moves = {each.id: each.target for each in self._order if each.target}
+        order: Sequence[Consumed] = work.consume
+        if len(order) > 1 or (order and order[0].target):
+            order = sorted(order)
+            self._moves = {each.id: each.target for each in order if each.target}
+        self._order = order
         #: The deleted message that becomes the register.
-        self._record = self._order[-1] if self._order and not self._moves else None
-        mount = owner.directory.mount
+        self._record = order[-1] if order and not self._moves else None
+        mount = directory.mount
         self._remote = mount.replies_can_be_lost
         # With needs, every name that T writes must be held before the first look at what it reads: otherwise two
         # transactions that each need what the other one takes could both commit.
         self._lean = not work.need and (mount.ordered or not work.sync)
-        #: The side files that it has written.
-        self._made: list[str] = []
         #: The inserts whose names were begun, each with the name that it has until the commit.
         self._staged: list[tuple[Insert, str]] = []
-        self._keyed: list[tuple[str, str]] = []
-        self._held: list[Consumed] = []
-        #: When it last showed that it is alive, by the monotonic clock; and whether it ever did.
+        #: When it last showed that it is alive, by the monotonic clock; `_alive`: whether it ever did.
         self._beaten = time.monotonic()
-        self._alive = False
-        self.committed = self._asked = False
-        #: The ids of inserts that were left out, because another message has their key already.
-        self.skipped: set[str] = set()
 
     def run(self) -> None:
         """Do all of it or nothing.
@@ -101,14 +101,15 @@ class Attempt:
         work = self._work
         try:
             self._stage()
+            if self._moves:
+                self._plan()
             if work.carried:
                 keep_carried(work)
             if work.sides:
-                write_sides(work.sides, self._made, self._fd, sync=work.sync)
+                self._made = made = list[str]()
+                write_sides(work.sides, made, self._fd, sync=work.sync)
             if work.notes:
                 write_notes(work.notes, self._fd)
-            if self._moves:
-                self._plan()
             for insert in work.insert:
                 if insert.key:
                     self._reserve()
@@ -184,11 +185,12 @@ class Attempt:
 
     def _reserve(self) -> None:
         """Take the ids of the user's own, under the condition of this transaction."""
+        self._keyed = keyed = list[tuple[str, str]]()
         for number, insert in enumerate(self._work.insert):
             if not insert.key:
                 continue
             box = ids.Box(f"{self._register}.k{number}", conditional(insert.id, IF, self._txn))
-            self._keyed.append((ids.folder_of(insert.key), box.entry))
+            keyed.append((ids.folder_of(insert.key), box.entry))
             name = conditional(insert.path, IF, self._txn)
             try:
                 ids.reserve(self._directory, self._owner.register, insert.key, name, box, self._wait)
@@ -196,11 +198,11 @@ class Attempt:
             except FileNotFoundError:
                 raise self._fenced() from None
             except ids.Taken:
-                self._keyed.pop()
+                keyed.pop()
                 fs.remove_tree(box.path, self._fd)
                 if not insert.skip:
                     raise Refused from None
-                self.skipped.add(insert.id)
+                self.skipped = self.skipped | {insert.id}
                 self._staged.remove((insert, name))
                 fs.discard(name, self._fd)
                 if insert.side is not None:
@@ -208,11 +210,12 @@ class Attempt:
 
     def _hold(self) -> None:
         """Take what will go or move out of everybody's reach, in one order for everybody: nobody waits in a circle."""
+        self._held = held = list[Consumed]()
         for each in self._order:
             if each is self._record and self._lean:
                 continue
             name = conditional(each.path, MV if each.target else UN, self._txn)
-            self._held.append(each)
+            held.append(each)
             for _ in range(TRIES):
                 try:
                     self._move(each.path, name)
@@ -294,7 +297,7 @@ class Attempt:
         return self._owner.register.look(self._txn)
 
     def _aborted(self) -> Exception:
-        """Return the error for a try that was aborted, or whose process was fenced."""
+        """Return the error for a try that was aborted, or fenced."""
         known = fs.exists(self._register, self._fd)
         if not known:
             self._owner.fenced(self._txn)
@@ -408,7 +411,7 @@ class Attempt:
         drop_notes(self._work.notes, self._fd)
         if certain:
             drop_sides(self._made, self._fd)
-            drop_carried(self._work.carried)
+            drop_carried(self._work)
         self._rest()
         # A marker that another client set. Nobody needs it any more: no name of this transaction is left.
         fs.remove_quietly(self._register, self._fd)

@@ -284,11 +284,11 @@ class Ground:
             new = new_id()
             place: str = target.place_for(new, None)  # type: ignore[attr-defined]
             link = target.link_at if settings.links else None  # type: ignore[attr-defined]
-            inserts.append(Insert(f"{self._directories[queue]}/{place}", new, data, link=link))
+            inserts.append(Insert(f"{self._directories[queue]}/{place}", new, data, link))
             sync = sync or settings.sync
         consume = Consumed(f"{source}/{claim.place}", claim.id)
         try:
-            attempt = Attempt(self.owner(), Work((consume,), tuple(inserts), sync=sync))
+            attempt = Attempt(self.owner(), Work((consume,), tuple(inserts), sync))
         except OSError as error:
             raise access_error(self.path, "begin a transaction in", error) from error
         try:

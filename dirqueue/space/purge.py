@@ -22,6 +22,7 @@ from dirqueue.layouts.native import conditions, held_lots, holders, pins
 from dirqueue.layouts.native.conditions import GONE, OPEN, REGISTERS, SPACE, Condition
 from dirqueue.layouts.native.register import Register
 from dirqueue.layouts.native.resolve import settle
+from dirqueue.layouts.native.sight import names_below
 from dirqueue.space import ids, probe, reads, stored
 from dirqueue.space.sides import orphans
 
@@ -175,7 +176,7 @@ def _settle_lots(space: Space[Any], processes: set[str]) -> int:
 
 def _conditional(fd: int) -> Iterator[tuple[str, Condition]]:
     """Yield every conditional name of the space, in whatever directory."""
-    for prefix, text in (*reads.every_name(fd), *reads.names_below(ids.IDS, fd)):
+    for prefix, text in (*reads.every_name(fd), *names_below(ids.IDS, fd)):
         condition = conditions.parse(text)
         if condition is not None:
             yield prefix, condition

@@ -19,6 +19,7 @@ from dirqueue.layouts.native import names as native_names
 from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.inspect import buckets
 from dirqueue.layouts.native.names import LATER, LEASED_ROOM
+from dirqueue.layouts.native.sight import lacks, names_below
 from dirqueue.message import Message, age
 from dirqueue.space import naming
 
@@ -28,13 +29,8 @@ if TYPE_CHECKING:
     from dirqueue.space.ground import Ground
     from dirqueue.space.space import Space
 
-#: As deep as messages lie: in a part of a lot of a consumer in .spark/pins/ of a queue.
-DEPTH = 5
 #: How often the queues are looked at again that change while they are looked at.
 TRIES = 100
-#: Time without a change that the time of a directory can prove: it is that of the kernel's last tick; some
-#: filesystems tell whole seconds; and where times are cached, longer than any client keeps them. In microseconds.
-QUIET, QUIET_WHOLE, QUIET_CACHED = 50_000, 2_000_000, 3_600_000_000
 
 
 def names(root: Directory) -> list[str]:
@@ -141,26 +137,10 @@ class Sight(NamedTuple):
 
 
 def sight(root: Directory) -> Sight:
-    """Look at every name of a space.
-
-    A walk misses what is renamed from where it has not been yet to where it was already. It has missed nothing if no
-    directory has changed since a while before it began: then all listings are of the moment when it ended.
-    """
+    """Look at every name of a space."""
     begun, folders = root.clock.now(), ["."]
     found = list(every_name(root.fd, folders))
-    try:
-        lacks = max(_quiet_at(each, root) for each in folders) - begun
-    except FileNotFoundError:
-        lacks = QUIET  # it has changed
-    return Sight(found, max(lacks, 0))
-
-
-def _quiet_at(folder: str, root: Directory) -> int:
-    """Return the time from which on it is certain that a directory has not changed since, in microseconds."""
-    changed = fs.stat(folder, dir_fd=root.fd, follow_symlinks=False).st_mtime_ns
-    if root.mount.attributes_are_cached:
-        return changed // 1000 + QUIET_CACHED
-    return changed // 1000 + (QUIET if changed % 1_000_000_000 else QUIET_WHOLE)
+    return Sight(found, lacks(folders, begun, root))
 
 
 def every_name(fd: int, folders: list[str] | None = None) -> Iterator[tuple[str, str]]:
@@ -174,22 +154,3 @@ def every_name(fd: int, folders: list[str] | None = None) -> Iterator[tuple[str,
     for queue in queues:
         if queue != SPACE:
             yield from names_below(queue, fd, folders)
-
-
-def names_below(
-    folder: str, fd: int, folders: list[str] | None = None, depth: int = DEPTH
-) -> Iterator[tuple[str, str]]:
-    """Yield the same of one directory, and of those in it."""
-    inner = []
-    if folders is not None:
-        folders.append(folder)
-    try:
-        for entry in list(fs.listing(folder, fd)):
-            if entry.is_dir(follow_symlinks=False):
-                inner.append(f"{folder}/{entry.name}")
-            else:
-                yield f"{folder}/", entry.name
-    except (FileNotFoundError, NotADirectoryError):
-        return  # RACE: emptied and removed since it was listed
-    for each in inner if depth else ():
-        yield from names_below(each, fd, folders, depth - 1)

@@ -13,19 +13,16 @@ from collections.abc import Iterable, Iterator
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
-from dirqueue.layouts.native import conditions, names, resolve, sidefile
-from dirqueue.layouts.native.names import ACKED, DELAYED, LEASED, READY, Name
+from dirqueue.layouts.native import resolve, sidefile
 from dirqueue.layouts.native.resolve import NEVER
+from dirqueue.layouts.native.sight import PAUSE, message_of
 from dirqueue.space import reads
 from dirqueue.space.work import Aborted, Sidefile
 
 #: How often the directory of one is made again.
 TRIES = 6
-#: The longest time that is waited for directories not to change, in microseconds.
-PAUSE = 3_000_000
 #: Side files: id -> number -> the version of the first name that may mean it.
 _Found = dict[str, dict[int, int]]
-MESSAGES = frozenset((READY, DELAYED, LEASED, ACKED))
 
 
 def write_sides(sides: Iterable[Sidefile], made: list[str], fd: int, *, sync: bool) -> None:
@@ -101,7 +98,7 @@ def _unmeant(root: Directory, found: _Found) -> tuple[_Found, int]:
     """
     seen, lacks = reads.sight(root)
     left = {} if lacks else dict(found)
-    for name in _names(seen):
+    for name in filter(None, (message_of(text) for _, text in seen)):
         own, meant = name.id[-ID_DIGITS:], name.card.side if name.card is not None else 0
         if own in found:
             # A message never has a version again that it had: one that it has left behind is proof by itself.
@@ -109,15 +106,6 @@ def _unmeant(root: Directory, found: _Found) -> tuple[_Found, int]:
             numbers = left.get(own, found[own])
             left[own] = {n: first for n, first in numbers.items() if n != meant and first <= at}
     return left, lacks
-
-
-def _names(seen: Iterable[tuple[str, str]]) -> Iterator[Name]:
-    """Yield the names of messages among these; of conditional ones, what they stand for."""
-    for _, text in seen:
-        condition = conditions.parse(text)
-        name = condition.base if condition is not None else names.parse(text)
-        if name is not None and name.kind in MESSAGES:
-            yield name
 
 
 def _version(path: str, root: Directory) -> int:

@@ -242,7 +242,7 @@ def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: 
         key = ids.check(each.own_id) if each.own_id is not None else ""
         link = each.layout.link_at  # type: ignore[attr-defined]
         sides += [place.side] if place.side is not None else []
-        puts.append(Insert(place.path, each.id, each.data, key, each.skip, place.side, link))
+        puts.append(Insert(place.path, each.id, each.data, link, key, each.skip, place.side))
         if each.extras is not None:
             carried.append(Carried(each.layout, each.id, each.extras))  # type: ignore[arg-type]
     need = [f"{step.queue}/{step.claim().place}" for step in needs]
@@ -250,12 +250,12 @@ def make_up(steps: list[Step], needs: list[Step], inserts: list[Inserted], now: 
     return Work(
         tuple(consume),
         tuple(puts),
+        any(layout.settings.sync for layout in layouts),
         tuple(need),
         tuple(notes),
         tuple(carry),
         tuple(sides),
         tuple(drop),
-        any(layout.settings.sync for layout in layouts),
         now,
         tuple(carried),
         tuple(left),

@@ -34,14 +34,14 @@ class Insert(NamedTuple):
     path: str
     id: str
     data: bytes
+    #: Writes the body as a link where its queue has them: (body, path, descriptor); False if it has to be a file.
+    link: Callable[[bytes, str, int], bool] | None = None
     #: An id of the user's own, as ids.py writes it.
     key: str = ""
     #: Whether a message that has the key already is as good as this one.
     skip: bool = False
     #: The side file that its name means, if any.
     side: Sidefile | None = None
-    #: Writes the body as a link where its queue has them: (body, path, descriptor); False if it has to be a file.
-    link: Callable[[bytes, str, int], bool] | None = None
 
 
 class Carried(NamedTuple):
@@ -57,6 +57,7 @@ class Work(NamedTuple):
 
     consume: tuple[Consumed, ...] = ()
     insert: tuple[Insert, ...] = ()
+    sync: bool = True
     #: Exact names that must be there, as paths in the space.
     need: tuple[str, ...] = ()
     #: Notes of failures, each with its path. As everywhere, a note may be lost, never a message.
@@ -67,7 +68,6 @@ class Work(NamedTuple):
     sides: tuple[Sidefile, ...] = ()
     #: Side files that no name means once it is committed.
     drop: tuple[str, ...] = ()
-    sync: bool = True
     #: When it was made up, in microseconds: what all times in it were made of.
     now: int = 0
     carried: tuple[Carried, ...] = ()

@@ -205,7 +205,8 @@ def _rename(source: Queue[Any], target: Queue[Any], rooms: Rooms, entry: Entry, 
     extras = source.layout.extras(entry)
     if extras is not None:  # CRASH: what is left of it in either queue is removed by its purge
         store = ExtrasStore(target.layout.directory, rooms, sync=target.settings.sync)
-        store.write(_id_of(place), extras._replace(expires=0) if entry.state == states.DEAD else extras)
+        extras = extras._replace(expires=0) if entry.state == states.DEAD else extras
+        store.write(_id_of(place), extras)
     here = os.path.join(os.path.abspath(source.path), entry.place)
     try:
         if not _enter(here, place, fd, rooms):
@@ -215,6 +216,7 @@ def _rename(source: Queue[Any], target: Queue[Any], rooms: Rooms, entry: Entry, 
             raise
         raise access_error(target.path, f"move message {entry.id} to", error) from error
     if extras is not None:
+        store.restore(_id_of(place), extras)
         fs.discard(place_of(entry.id), source.layout.directory.fd)
     _move_note(
         here,

@@ -38,7 +38,7 @@ COMPLETE = {
     "36": (1, False, 3_500),
     "37": (2, True, 150),
     # beside what operators, Spark and producers of many do to the same queues
-    "39": (2, True, 1_000),
+    "39": (2, True, 900),
     "40": (1, False, 9_000),
     "41": (2, True, 850),
     "42": (1, False, 3_000),

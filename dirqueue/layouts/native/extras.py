@@ -114,6 +114,13 @@ class ExtrasStore:
         if self.there:
             fs.discard(place_of(id), self._directory.fd)
 
+    def is_older(self, id: str, when: int) -> bool:
+        """Return whether what is kept for a message was written until then, in microseconds of the file server."""
+        try:
+            return self.there and fs.mtime_of(place_of(id), self._directory.fd) * 1_000_000 <= when
+        except FileNotFoundError:
+            return False
+
     def rename(self, old: str, new: str) -> None:
         """Keep it for another id too, which the message is about to get; `discard` removes the old one."""
         found = self.look(old) if old != new else None

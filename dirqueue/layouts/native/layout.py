@@ -124,9 +124,15 @@ class Native:
         """Keep what a message will carry, for a transaction that publishes it. Raises plain OSError."""
         self._extras.write(id, extras)
 
-    def drop_extras(self, id: str) -> None:
-        """Remove what a message carried that a transaction has taken away, or has not published."""
-        self._extras.discard(id)
+    def drop_extras(self, id: str, *, written_by: int | None = None) -> None:
+        """Remove what a message carried that a transaction has taken away, or has not published.
+
+        Args:
+            id: The message.
+            written_by: Only if it was written until then, in microseconds.
+        """
+        if written_by is None or self._extras.is_older(id, written_by):
+            self._extras.discard(id)
 
     def link_at(self, data: bytes, path: str, dir_fd: int) -> bool:
         """Write a body as a link to a path that nobody reads yet; False if it has to be a file."""

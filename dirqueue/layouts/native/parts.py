@@ -1,17 +1,19 @@
 """What lies in the parts of a lot of pinned messages (see pins.py).
 
-Layer: layouts.  Touches: nothing.
+Layer: layouts.  Touches: attributes/ of messages that were acknowledged.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import TIME_DIGITS
 from dirqueue.layouts.native import links, names
-from dirqueue.layouts.native.names import DELAYED, LEASED, READY, Name
+from dirqueue.layouts.native.extras import place_of
+from dirqueue.layouts.native.names import ATTRIBUTES, DELAYED, LEASED, READY, Name
 from dirqueue.message import Entry
 
 
@@ -47,9 +49,20 @@ def contents(directory: Directory, path: str) -> Iterator[tuple[str, Name]]:
     """Yield (part, message) of a lot."""
     for part in list(fs.listing(path, directory.fd)):
         if part.is_dir(follow_symlinks=False):
-            yield from (
-                (part.name, name) for name in _messages(fs.names_in(f"{path}/{part.name}", directory.fd))
-            )
+            yield from ((part.name, name) for name in messages(directory, f"{path}/{part.name}"))
+
+
+def messages(directory: Directory, part: str) -> list[Name]:
+    """Return the messages in a part. Raises plain OSError."""
+    return _messages(fs.names_in(part, directory.fd))
+
+
+def forget_carried(directory: Directory, part: str) -> None:
+    """Remove what the messages of an acknowledged part carried, if any message of the queue carries something."""
+    if fs.exists(ATTRIBUTES, directory.fd):
+        with contextlib.suppress(FileNotFoundError):  # RACE: another process finishes it
+            for each in messages(directory, part):
+                fs.discard(place_of(each.id), directory.fd)
 
 
 def foreign(directory: Directory, part: str) -> list[str]:

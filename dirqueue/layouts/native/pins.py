@@ -296,6 +296,7 @@ class Pins:
 
     def _remove(self, part: str) -> int:
         self._put_out(part)
+        parts.forget_carried(self.directory, part)
         return fs.remove_tree(part, self.directory.fd)
 
     def _put_out(self, part: str) -> None:

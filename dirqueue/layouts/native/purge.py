@@ -7,9 +7,8 @@ Crash: at any call; the next purge goes on. Two purges at once do no harm: each 
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
@@ -17,11 +16,9 @@ from dirqueue.disk.directory import Directory
 from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.base import Purged
 from dirqueue.layouts.native import conditions, links, names, pins, staged
-from dirqueue.layouts.native.extras import unseen
-from dirqueue.layouts.native.inspect import buckets, entries
+from dirqueue.layouts.native.inspect import buckets
 from dirqueue.layouts.native.names import (
     ACKED,
-    ATTRIBUTES,
     BUCKET,
     DEAD,
     DELAYED,
@@ -33,12 +30,12 @@ from dirqueue.layouts.native.names import (
     LEASED,
     LEASED_ROOM,
     NEW,
-    READY,
     SLICE,
     STAGING,
     TEMPORARY,
     Name,
 )
+from dirqueue.layouts.native.orphans import Orphans
 from dirqueue.layouts.native.publish import SLICE_SECONDS
 from dirqueue.layouts.native.resolve import Resolver
 from dirqueue.settings import Settings
@@ -55,10 +52,11 @@ def purge(
         return Purged()
     # What is committed is shown before anything stale is removed.
     staged.roll_forward(directory)
+    carried = Orphans(directory)
     directory.clock.now()
     if not directory.clock.plausible:
         return Purged()
-    purger = _Purger(directory, settings, bury, progress or (lambda: None))
+    purger = _Purger(directory, settings, bury, progress or (lambda: None), carried)
     total = purger.folder("") + purger.folder(f"{LEASED_ROOM}/") + purger.later() + purger.spark()
     total += purger.attributes()
     total += purger.ended(DONE, settings.keep_done_for) + purger.ended(DEAD, settings.keep_dead_for)
@@ -68,7 +66,7 @@ def purge(
 
 def leftovers(directory: Directory, settings: Settings, bury: Bury, prefix: str, found: list[Name]) -> None:
     """Remove these if they are stale by their own times too."""
-    purger = _Purger(directory, settings, bury, lambda: None)
+    purger = _Purger(directory, settings, bury, lambda: None, Orphans(directory, look=False))
     for name in found:
         if name.kind == STAGING:
             purger.inner(prefix + name.text, name)
@@ -78,7 +76,12 @@ def leftovers(directory: Directory, settings: Settings, bury: Bury, prefix: str,
 
 class _Purger:
     def __init__(
-        self, directory: Directory, settings: Settings, bury: Bury, progress: Callable[[], None]
+        self,
+        directory: Directory,
+        settings: Settings,
+        bury: Bury,
+        progress: Callable[[], None],
+        carried: Orphans,
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -88,6 +91,7 @@ class _Purger:
         self._progress = progress
         self._now = directory.clock.now()
         self._stale = micros(settings.stale)
+        self._carried = carried
 
     def folder(self, prefix: str) -> Purged:
         """Clean one directory and those in it."""
@@ -142,7 +146,10 @@ class _Purger:
         """Remove one file if it is stale; bury a message out of attempts."""
         path = prefix + name.text
         if name.kind in (NEW, ERROR_NEW) and self._aged(name.id) and self._old(path):
-            return Purged(new=fs.discard(path, self._fd))
+            gone = fs.discard(path, self._fd)
+            if gone and name.kind == NEW:
+                self._carried.drop(name.id)
+            return Purged(new=gone)
         if name.kind == ACKED:
             # NFS: a lost reply of the rename to this name is recognised by its presence, so it stays for a while.
             old = name.until + self._stale < self._now
@@ -192,31 +199,12 @@ class _Purger:
 
     def attributes(self) -> Purged:
         """Remove what messages carried that are gone."""
-        stale: dict[str, str] = {}
-        found = [f"{ATTRIBUTES}/{bucket}" for bucket in buckets(self._directory, ATTRIBUTES)]
-        for folder in found:
-            for text in fs.names_in(folder, self._fd):
-                name = names.parse(text.removesuffix(f".{NEW}"))
-                if name is not None and name.kind == READY and self._aged(name.id):
-                    stale[f"{folder}/{text}"] = name.id
-        if stale:
-            # RACE: a listing may miss a name that is being renamed: "gone" takes two looks.
-            there = {id for _ in range(2) for id in self._ids()}
-            stale = {place: id for place, id in stale.items() if id not in there or place.endswith(NEW)}
-        total = Purged(other=sum(fs.discard(place, self._fd) for place in stale if self._old(place)))
-        for folder in found:
+        kept = self._carried.kept()
+        stale = {place: id for place, id in kept.items() if self._aged(id) and self._old(place)}
+        total = Purged(other=sum(fs.discard(place, self._fd) for place in self._carried.among(stale)))
+        for folder in self._carried.buckets():
             total += self._empty(folder)
         return total
-
-    def _ids(self) -> Iterator[str]:
-        """Yield the ids of all messages: first of those that are written by now and not visible yet."""
-        for text in fs.directories_in(".", self._fd):
-            name = names.parse(text)
-            if name is not None and name.kind == STAGING:
-                # RACE: shown or removed meanwhile; or it is another user's, who cannot read what it carries either.
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-                    yield from unseen(self._directory, text)
-        yield from (entry.id for entry in entries(self._directory, frozenset()))
 
     def ended(self, room: str, keep: float) -> Purged:
         """Remove what ended longer ago than it is to be kept, and notes without a message."""
@@ -251,7 +239,10 @@ class _Purger:
             elif name.kind == ERROR_NEW:
                 self.file(prefix, name)
             elif name.kind == DELAYED and name.until < oldest:
-                gone += fs.discard(prefix + name.text, self._fd)
+                went = fs.discard(prefix + name.text, self._fd)
+                gone += went
+                if went:
+                    self._carried.drop(name.id)
             else:
                 kept.add(name.id)
         return gone, self._orphans(notes, kept)

@@ -13,10 +13,13 @@ Addressed by path from a directory that is never renamed: through a descriptor o
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
 from stat import S_ISDIR
 from typing import Protocol
 
 from dirqueue.disk import fs
+from dirqueue.disk.identity import ID_DIGITS
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.conditions import ABORTED, COMMITTED, OPEN, REGISTERS, UNKNOWN, register_of
 
@@ -96,6 +99,38 @@ class Register:
             except names.MALFORMED:
                 return {}  # not as we write them: what it moves stays as it is, for `check` to report
         return {}
+
+    def planned(self) -> Iterator[str]:
+        """Yield the ids of messages that a transaction is about to move: open, or committed and not at its end."""
+        fd = self._directory.fd
+        # RACE: two renames, the commit and a fence, may each hide it from one look.
+        for _ in range(3):
+            for process in _listed(self.root, fd):
+                for name in _listed(f"{self.root}/{process}", fd):
+                    if name.isdigit() or name.endswith(".plan"):
+                        yield from _moved(f"{self.root}/{process}/{name}", fd)
+
+
+def _listed(path: str, fd: int) -> list[str]:
+    try:
+        return fs.names_in(path, fd)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _moved(path: str, fd: int) -> list[str]:
+    """Return the ids in a plan, without their priorities; none if it is something else, or gone."""
+    import json
+
+    try:
+        text = fs.read_file(path, fd)
+        return [str(id)[-ID_DIGITS:] for id in json.loads(text)["move"]]
+    except (FileNotFoundError, IsADirectoryError, *names.MALFORMED):
+        return []
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return []  # a link: what was acknowledged
 
 
 def register_beside(queue: Opened) -> Register:

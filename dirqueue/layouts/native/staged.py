@@ -31,7 +31,8 @@ from dirqueue.disk.identity import new_id, new_token
 from dirqueue.errors import SettingsError, access_error
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.attempt import remove, vanished
-from dirqueue.layouts.native.names import BATCH, MALFORMED, NEW, PART, SPARK, STAGING
+from dirqueue.layouts.native.extras import discard_unseen
+from dirqueue.layouts.native.names import ATTRIBUTES, BATCH, MALFORMED, NEW, PART, SPARK, STAGING
 from dirqueue.layouts.native.publish import SLICE_SIZE
 from dirqueue.layouts.native.staging import is_refused, settle
 from dirqueue.settings import Settings
@@ -348,6 +349,8 @@ def remove_staging(directory: Directory, settings: Settings, place: str) -> bool
             return False
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return False
+    if fs.exists(ATTRIBUTES, directory.fd):
+        discard_unseen(directory, taken)
     fs.remove_tree(taken, directory.fd)
     return True
 
