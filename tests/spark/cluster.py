@@ -1,6 +1,7 @@
 """A real standalone cluster on loopback, and the jobs that are hurt on it. Run as a program by test_cluster.py.
 
-Arguments: WHAT QUEUE SCRATCH; WHAT is kill, speculate, or worker: a stream from QUEUE to QUEUE.out that loses a worker.
+Arguments: WHAT QUEUE SCRATCH; WHAT is kill, attributes: a kill while these are written, speculate, or worker: a stream
+from QUEUE to QUEUE.out that loses a worker.
 """
 
 import contextlib
@@ -14,7 +15,11 @@ from pathlib import Path
 import pyspark
 
 import dirqueue.spark
+from dirqueue.disk import fs
+from dirqueue.layouts.native.names import ATTRIBUTES
 from dirqueue.spark.sessions import prepare
+from dirqueue.spark.source import DefaultSource
+from dirqueue.spark.write import BatchWriter
 
 #: Spark puts no copy of a task on the host it runs on, so there must be two.
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -84,12 +89,48 @@ def kill_executor(id, scratch):
     mark = Path(scratch) / "killed"
     if id == 300 and not mark.exists():
         mark.touch()
-        pid = os.getpid()
-        while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-            pid = parent_of(pid)
-        os.kill(pid, signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+        kill_this_executor()
     return str(id)
+
+
+def kill_this_executor():
+    """Kill the JVM of the executor that this is a worker of, and this."""
+    pid = os.getpid()
+    while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = parent_of(pid)
+    os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Mortal(DefaultSource):
+    """The queue, with an executor that dies while it writes attributes."""
+
+    @classmethod
+    def name(cls):
+        return "mortal"
+
+    def writer(self, schema, overwrite):
+        return MortalWriter(self._given, schema, overwrite=overwrite)
+
+
+class MortalWriter(BatchWriter):
+    def write(self, iterator):
+        real, written = fs.write, []
+
+        def create(name, *args, **kwargs):
+            if str(name).startswith(ATTRIBUTES):
+                written.append(name)
+                with contextlib.suppress(FileExistsError):
+                    if len(written) == 20:
+                        (Path(os.environ["MORTAL_SCRATCH"]) / "killed").touch(exist_ok=False)
+                        fs.write = lambda fd, data: (real(fd, data[:5]), kill_this_executor())
+            real_create(name, *args, **kwargs)
+
+        real_create, fs.create = fs.create, create
+        try:
+            return super().write(iterator)
+        finally:
+            fs.create = real_create
 
 
 def kill_worker(body, scratch):
@@ -131,6 +172,7 @@ def lose_worker(spark, hurt, queue, scratch):
 
 def main():
     what, queue, scratch = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    os.environ["MORTAL_SCRATCH"] = str(scratch)  # the workers of the cluster, and all below them, have it too
     import cluster as here
     from pyspark.sql import functions as f
 
@@ -154,6 +196,14 @@ def main():
         wait_for(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 3, "two executors")
         if what == "worker":
             lose_worker(spark, f.udf(here.kill_worker), queue, scratch)
+            return
+        if what == "attributes":
+            spark.dataSource.register(here.Mortal)
+            frame = spark.range(0, 1000, 1, 4).selectExpr(
+                "cast(id AS string) AS value", "map('number', cast(id AS string)) AS attributes"
+            )
+            frame.write.format("mortal").mode("append").save(queue)
+            spark.stop()
             return
         hurt = f.udf(here.kill_executor if what == "kill" else here.linger)
         frame = spark.range(0, 1000, 1, 4).select(hurt("id", f.lit(str(scratch))).alias("value"))

@@ -1,21 +1,25 @@
 """What a row costs in system calls: the tasks of Spark as it calls them, without a JVM."""
 
-import collections
+import contextlib
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
-from support.kit import PATIENCE
+from support.kit import PATIENCE, replaced
 
 import dirqueue
 from dirqueue import Queue
+from dirqueue.disk import fs
 from dirqueue.layouts.native import names
 from dirqueue.spark.read import Reader
 from dirqueue.spark.stream_source import StreamReader
+from dirqueue.spark.write import BatchWriter
 
 ROWS = 500
 VALUE = StructType().add("value", "binary")
@@ -71,7 +75,7 @@ def traced(tmp_path, what):
     assert done.returncode == 0, done.stderr[-2000:]
     text = log.read_text()
     *_, inside, _ = text.split("getppid()")
-    return collections.Counter(re.findall(r"^(?:\d+ +)?(\w+)\(", inside, re.MULTILINE))
+    return Counter(re.findall(r"^(?:\d+ +)?(\w+)\(", inside, re.MULTILINE))
 
 
 @pytest.mark.needs("strace")
@@ -83,6 +87,55 @@ def test_a_row_that_is_a_link_is_one_call(tmp_path, what, call):
     calls = traced(tmp_path, what)
     assert calls[call] == ROWS, calls
     assert calls.total() < ROWS + 250, calls
+
+
+#: What a write by two tasks takes, however many rows it has; as it did before messages had attributes.
+WRITE = Counter(
+    open=7, close=7, stat=5, fstat=8, utime=10, mkdir=4, rename=4, rmdir=1, scandir=1
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "each"),
+    [
+        ({}, Counter(open=200, write=200, close=200)),
+        ({"links": "true"}, Counter(symlink=200, open=2, fstat=2, read=2, close=2)),
+        ({"recordsPerMessage": "10"}, Counter(open=20, write=20, close=20)),
+    ],
+    ids=["files", "links", "records"],
+)
+def test_a_write_without_attributes_pays_nothing_for_them(queue_dir, options, each):
+    """These calls and no other: three for a file, one for a link, and those of the job."""
+    Queue.create(queue_dir, sync=False).close()
+    write(queue_dir, 2, options)  # opens the queue
+    with counted() as calls:
+        write(queue_dir, 200, options)
+    assert calls == WRITE + each
+    assert not (queue_dir / "attributes").exists()
+
+
+@contextlib.contextmanager
+def counted():
+    """Count the filesystem calls of this process by name."""
+    calls, real = Counter(), {name: getattr(fs, name) for name in fs.CALLS}
+
+    def wrap(name, call):
+        def counting(*args, **kwargs):
+            calls[name] += 1
+            return call(*args, **kwargs)
+
+        return counting
+
+    with replaced(fs, **{name: wrap(name, call) for name, call in real.items()}):
+        yield calls
+
+
+def write(path, rows, options):
+    """Write with two tasks, as Spark calls them."""
+    writer = BatchWriter({"path": str(path), **options}, VALUE, overwrite=False)
+    bodies = [b"%d" % number for number in range(rows)]
+    batches = [pa.RecordBatch.from_pydict({"value": bodies[task::2]}) for task in range(2)]
+    writer.commit([writer.write(iter([batch])) for batch in batches])
 
 
 @pytest.mark.parametrize("priorities", [False, True])

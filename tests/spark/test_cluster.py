@@ -38,6 +38,28 @@ def test_an_executor_killed_in_the_middle_of_a_write_doubles_nothing(without_jav
 
 
 @pytest.mark.slow
+def test_an_executor_killed_while_it_writes_attributes_leaves_each_message_with_its_own(
+    without_java, tmp_path
+):
+    """The file that it was writing is torn; the task runs again, and after a purge nothing is left of the first try."""
+    scratch = write_on_a_cluster("attributes", tmp_path)
+    assert (scratch / "killed").exists()
+    queue = Queue(tmp_path / "q")
+    queue.purge()
+    found = sorted((int(each.data), dict(each.attributes)) for each in queue.peek())
+    assert found == [(number, {"number": str(number)}) for number in range(1000)]
+    assert len(carried_files(queue)) == 1000
+    assert sorted(map(int, drain(queue))) == list(range(1000))
+    queue.purge()
+    assert carried_files(queue) == []
+    assert not [name for name in files(queue.path) if ".batch" in name]
+
+
+def carried_files(queue):
+    return [name for name in files(queue.path) if name.startswith("attributes/") and name.count("/") == 2]
+
+
+@pytest.mark.slow
 def test_a_speculative_copy_of_a_task_doubles_nothing(without_java, tmp_path):
     """Two attempts of one task really ran side by side; each message is there once."""
     scratch = write_on_a_cluster("speculate", tmp_path)

@@ -66,7 +66,7 @@ def test_the_pieces_of_an_element_have_the_types_of_the_schema(spark, elements):
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ("blob string", "holds a blob that is not text .*read blob as binary"),
+        ("blob string", "the blob of message .* is not UTF-8 text: read blob as binary"),
         ("blob map<string,string>", "the piece blob of .* is not a table .*read it as binary"),
         ("body int", "column 'body' is binary or string or map<string,string>, not int"),
     ],
