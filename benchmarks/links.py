@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ SIZES = (100, 1000)
 COUNTS = (1000, 10_000, 100_000, 1_000_000)
 #: At a million this many are taken: the depth is the point, and time is short.
 TAKE = 100_000
+#: As many are measured in pairs, each program with files in C: an image has no room for all programs at once.
+IN_PAIRS = 1_000_000
 #: Messages in one turn: a few milliseconds.
 TURN = 200
 #: A page and its head in the log of SQLite.
@@ -145,13 +147,14 @@ class Turns:
 
     NAMES = ("c files", "c links", "bare links", "files", "links")
 
-    def __init__(self, where: str, size: int) -> None:
+    def __init__(self, where: str, size: int, names: Sequence[str] = NAMES) -> None:
         binary = floor.binary()
         if binary is None:
             raise SystemExit("there is no C compiler")
         self._path = tempfile.mkdtemp(dir=where)
+        self._names = names
         self._running: dict[str, subprocess.Popen[str]] = {}
-        for name in self.NAMES:
+        for name in names:
             path = f"{self._path}/{name.replace(' ', '-')}"
             own = [sys.executable, __file__, "--cell", name, path, str(size)]
             command = [binary, name[2:], path, str(size)] if name.startswith("c ") else own
@@ -163,8 +166,8 @@ class Turns:
 
     def run(self, verb: str, count: int) -> dict[str, float]:
         """Return the CPU seconds of one message, for each of them."""
-        spent = dict.fromkeys(self.NAMES, 0.0)
-        order = list(self.NAMES)
+        spent = dict.fromkeys(self._names, 0.0)
+        order = list(self._names)
         for done in range(0, count, TURN):
             random.shuffle(order)
             for name in order:
@@ -205,15 +208,14 @@ def compare(name: str, where: str, options: argparse.Namespace) -> dict[str, Any
 
 
 def _row(where: str, count: int, size: int, rounds: int) -> dict[str, list[float]]:
-    sums = {name: [0.0, 0.0] for name in Turns.NAMES}
-    for _ in range(rounds):
-        turns = Turns(where, size)
-        try:
-            for i, (verb, number) in enumerate((("put", count), ("get", min(count, TAKE)))):
-                for name, seconds in turns.run(verb, number).items():
-                    sums[name][i] += seconds / rounds
-        finally:
-            turns.close()
+    if count < IN_PAIRS:
+        sums = _sums(where, count, size, rounds, Turns.NAMES)
+    else:
+        first, *others = Turns.NAMES
+        pairs = [_sums(where, count, size, rounds, (first, other)) for other in others]
+        sums = {first: pairs[0][first]}
+        for other, pair in zip(others, pairs, strict=True):
+            sums[other] = [pair[other][i] / pair[first][i] * sums[first][i] for i in (0, 1)]
 
     def ratio(ours: str, theirs: str) -> str:
         return _pair(tuple(sums[ours][i] / sums[theirs][i] for i in (0, 1)))
@@ -225,6 +227,20 @@ def _row(where: str, count: int, size: int, rounds: int) -> dict[str, list[float
         flush=True,
     )
     return {name: [round(cost * 1e6, 2) for cost in costs] for name, costs in sums.items()}
+
+
+def _sums(where: str, count: int, size: int, rounds: int, names: Sequence[str]) -> dict[str, list[float]]:
+    """Return the CPU seconds of one message, published and drained, of programs that take turns."""
+    sums = {name: [0.0, 0.0] for name in names}
+    for _ in range(rounds):
+        turns = Turns(where, size, names)
+        try:
+            for i, (verb, number) in enumerate((("put", count), ("get", min(count, TAKE)))):
+                for name, seconds in turns.run(verb, number).items():
+                    sums[name][i] += seconds / rounds
+        finally:
+            turns.close()
+    return sums
 
 
 def keep(name: str, about: str, table: str, rows: dict[str, Any]) -> None:

@@ -17,12 +17,14 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-IMAGE_SIZE = 6 << 30
+IMAGE_SIZE = 12 << 30
 #: On a disk an image is written in full, so it is smaller.
 DISK_IMAGE_SIZE = 1 << 30
+#: XFS takes the sectors of its disk, today of 4 KiB mostly; of an image it would take 512 bytes, and each write to its
+#: log would change a part of a block of the filesystem that the image lies on.
 MAKE = {
-    "ext4": "mkfs.ext4 -q -F -N 1500000 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0".split(),
-    "xfs": "mkfs.xfs -q -f -K".split(),
+    "ext4": "mkfs.ext4 -q -F -N 2500000 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0".split(),
+    "xfs": "mkfs.xfs -q -f -K -s size=4096".split(),
 }
 SHM = "/dev/shm"
 REFUSAL = (
