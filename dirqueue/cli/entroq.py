@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dirqueue.cli import entroq_service, output
 from dirqueue.cli.arguments import VARIABLE, at_least_0, path_of, seconds, verb, whole
 from dirqueue.cli.exits import Exit
-from dirqueue.errors import SettingsError
+from dirqueue.errors import QueueNotFound, SettingsError
 
 if TYPE_CHECKING:
     from dirqueue.entroq.remote import Remote
@@ -205,18 +205,21 @@ def _add_copy(verbs: Any) -> None:
 # --- the store ---------------------------------------------------------------------------------------------
 
 
-def _open(args: argparse.Namespace) -> Any:
-    """Return the store that is meant: with the methods of a Remote, whichever it is."""
-    from dirqueue.entroq import remote
-
+def _open(args: argparse.Namespace, *, create: bool = False) -> Any:
+    """Return the store that is meant, with the methods of a Remote; a directory must be there unless `create`."""
     where = args.svcaddr or os.environ.get(VARIABLE)
     if not where:
         raise SettingsError(f"say which directory or service is meant: -s SPACE, or set ${VARIABLE}")
-    if remote.is_address(where):
+    if "://" in where:
         return _connect(where, args)
     from dirqueue.entroq.local import LocalStore
+    from dirqueue.tools import discover
 
-    return LocalStore(path_of(args.svcaddr) if args.svcaddr else where)
+    path = path_of(args.svcaddr) if args.svcaddr else where
+    if not create and not os.path.lexists(path):
+        raise QueueNotFound(f"there is no directory {path!r}: `dirqueue entroq ins` makes it", path=path)
+    discover.need_space(path)
+    return LocalStore(path)
 
 
 def _connect(address: str, args: argparse.Namespace) -> Remote:
@@ -240,7 +243,7 @@ def insert(args: argparse.Namespace) -> int:
     inserts = [
         TaskData(args.queue, os.fsencode(value), args.id, by=int(args.delay * 1000)) for value in given
     ]
-    store = _open(args)
+    store = _open(args, create=True)
     try:
         _print(store.modify(Modification(_me(), inserts=inserts)).inserted, args)
     finally:
@@ -253,7 +256,7 @@ def claim(args: argparse.Namespace) -> int:
     from dirqueue.entroq.tasks import ClaimQuery
 
     query = ClaimQuery(list(dict.fromkeys(args.queue)), _me(), int(args.duration * 1000))
-    store = _open(args)
+    store = _open(args, create=True)
     try:
         task = store.claim(query) if args.once else store.wait(query)
     finally:
@@ -269,10 +272,10 @@ def tasks(args: argparse.Namespace) -> int:
     """List tasks."""
     from dirqueue.entroq.tasks import TasksQuery
 
+    query = TasksQuery(args.queue, args.task, args.limit, args.omit_values)
+    query.check()
     store = _open(args)
     try:
-        query = TasksQuery(args.queue, args.task, args.limit, args.omit_values)
-        query.check()
         _print(store.tasks(query), args)
     finally:
         store.close()
@@ -404,7 +407,7 @@ def copy(args: argparse.Namespace) -> int:
     address = args.source if remote.is_address(args.source) else f"grpc://{args.source}"
     source = _connect(address, args)
     try:
-        target = _open(args)
+        target = _open(args, create=True)
         try:
             done = transfer.copy(source, target, prefixes=args.prefix, exact=args.queue)
         finally:

@@ -73,6 +73,7 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     need(*NEEDED)
     from dirqueue.entroq.serve import Addresses, Options, run
+    from dirqueue.tools import discover
 
     opa = {"opa_url": args.opa_url, "opa_path": args.opa_path}
     options = Options(
@@ -94,5 +95,7 @@ def serve(args: argparse.Namespace) -> int:
             if address is not None:
                 output.complain(f"serving {address}")
 
-    run(path_of(args.space), options, ready)
+    path = path_of(args.space)
+    discover.need_space(path)
+    run(path, options, ready)
     return Exit.OK

@@ -79,9 +79,10 @@ def abandon_stdout() -> None:
         fs.close(null)
 
 
-def output_error(error: OSError) -> OutputError:
-    """Return the error for output that could not be written."""
-    return OutputError(f"cannot write to the standard output: {os.strerror(error.errno or 0)}")
+def output_error(error: OSError, name: str = "-") -> OutputError:
+    """Return the error for an output file that cannot be written; "-" is standard output."""
+    what = "to the standard output" if name == "-" else repr(name)
+    return OutputError(f"cannot write {what}: {os.strerror(error.errno or 0)}")
 
 
 def input_error(name: str, error: OSError) -> InputError:

@@ -100,8 +100,11 @@ def _nothing(_args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace, *, create: bool = False) -> Space[Any]:
     from dirqueue.space import Space
+    from dirqueue.tools import discover
 
-    return Space(path_of(args.space), create=create)
+    path = path_of(args.space)
+    discover.need_space(path)
+    return Space(path, create=create)
 
 
 def list_(args: argparse.Namespace) -> int:
@@ -180,7 +183,7 @@ def export(args: argparse.Namespace) -> int:
             with open(args.file, "x", encoding="ascii") as file:
                 file.write(text.getvalue())
         except OSError as error:
-            raise output.output_error(error) from error
+            raise output.output_error(error, args.file) from error
     if not done.exact:
         output.complain("the space changed meanwhile: the copy is not of one moment")
     return Exit.OK if done.messages else Exit.EMPTY

@@ -106,6 +106,8 @@ def import_(space: Space[Any], ground: Ground, file: Iterable[str]) -> Imported:
             body = base64.b64decode(record["body"], validate=True)
             extras = _extras(record)
             naming.encode(queue)
+        except KeyError as error:
+            raise SettingsError(f"line {number} is not as `export` writes them: it has no {error}") from None
         except (*MALFORMED, SettingsError) as error:
             raise SettingsError(f"line {number} is not as `export` writes them: {error}") from None
         target = space.queue(queue)

@@ -206,6 +206,8 @@ class Ground:
 
     def queue_of(self, what: Lease[Any] | Message[Any]) -> str:
         """Return the name of the queue that a lease or a message is of."""
+        if not isinstance(what, Lease | Message):
+            raise SettingsError(f"a queue is told of a lease or a message, not of {what!r:.60}")
         return self.name_of(os.path.basename(what.path))
 
     def written(self, holder: str) -> str:
@@ -231,6 +233,8 @@ class Ground:
 
     def commit_with(self, lease: Lease[Any], then: Iterable[Any]) -> None:
         """Acknowledge a lease and put these together: what `lease.ack(then=...)` does."""
+        if isinstance(then, Put):  # a tuple, whose fields would be taken for what is to be put
+            raise SettingsError("then= takes a list of Put(queue, body), not one: write then=[Put(...)]")
         puts = list(then)
         for each in puts:
             if not isinstance(each, Put):

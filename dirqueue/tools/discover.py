@@ -13,6 +13,7 @@ from stat import S_ISLNK
 from dirqueue.disk import fs
 from dirqueue.errors import QueueError, QueueNotFound, access_error
 from dirqueue.layouts import signs
+from dirqueue.layouts.native.conditions import SPACE
 from dirqueue.layouts.native.names import LEASED_ROOM
 from dirqueue.tools import conversion
 
@@ -92,8 +93,20 @@ def refuse_root(path: str) -> None:
 
     COST: one call where a native queue has had a message; elsewhere up to 4,096 names are read.
     """
-    if not fs.exists(os.path.join(os.path.abspath(path), LEASED_ROOM), -1) and holds_queues(path):
+    if not _has(path, LEASED_ROOM) and holds_queues(path):
         need_queue(path)
+
+
+def need_space(path: str) -> None:
+    """Raise QueueError if there is a queue: its messages are no queues, and what is put there would lie among them."""
+    try:
+        found = signs.contents(path)
+    except OSError:
+        return  # missing, or it may not be read: whoever opens it says so
+    if found.kind == signs.QUEUE and not (_has(path, SPACE) or holds_queues(path)):
+        raise QueueError(
+            f"{path!r} is a queue, not a directory of queues: name the directory that it lies in", path=path
+        )
 
 
 def holds_queues(path: str, *, linked: bool = True) -> bool:
@@ -103,6 +116,10 @@ def holds_queues(path: str, *, linked: bool = True) -> bool:
         return any(each != path and _is_used(each) for each in found)
     except (QueueError, OSError):
         return False  # there is none, or it may not be read: whoever opens it next says so
+
+
+def _has(path: str, name: str) -> bool:
+    return fs.exists(os.path.join(os.path.abspath(path), name), -1)
 
 
 def _is_used(path: str) -> bool:

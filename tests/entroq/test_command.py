@@ -13,6 +13,7 @@ import pytest
 from model import Model
 from services import in_thread
 
+from dirqueue import Queue
 from dirqueue.cli import entroq as command
 from dirqueue.cli import entroq_service, main
 from dirqueue.entroq import remote
@@ -63,6 +64,26 @@ def test_address_may_stand_before_the_verb(eqc, where, capfd):
     ):
         assert main.run(["entroq", *words, "-q", "in"]) == 0
         assert json.loads(capfd.readouterr().out)["value"] == 1
+
+
+def test_what_is_no_space_is_refused_in_one_sentence(tmp_path, capfd):
+    """A slip of the pen was an empty space, an address of no kind a directory, and a queue a space."""
+    Queue(tmp_path / "space/in").put(b"1")
+    for place, verb, sentence in (
+        (tmp_path / "none", ["qs"], "there is no directory"),
+        (tmp_path / "none", ["ts", "-q", "in"], "there is no directory"),
+        (tmp_path / "none", ["time"], "there is no directory"),
+        ("ftp://127.0.0.1", ["ins", "-q", "in"], "is not an address"),
+        (tmp_path / "space/in", ["qs"], "is a queue, not a directory of queues"),
+        (tmp_path / "space/in", ["ins", "-q", "x"], "is a queue, not a directory of queues"),
+    ):
+        assert main.run(["entroq", *verb, "-s", str(place)]) == 1
+        written = capfd.readouterr()
+        assert sentence in written.err
+        assert (written.out, written.err.count("\n")) == ("", 1)
+    assert main.run(["entroq", "serve", str(tmp_path / "space/in")]) == 1
+    assert "is a queue, not a directory of queues" in capfd.readouterr().err
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["space"]
 
 
 def test_inserted_tasks_are_listed_claimed_and_removed(eqc):
@@ -134,6 +155,7 @@ def test_waiting_claim_gets_what_comes(eqc, where):
 
 
 def test_time_is_the_stores(eqc, where, capfd):
+    eqc("ins", "-q", "in")
     assert abs(eqc("time", "-m")[0] / 1000 - time.time()) < 60
     for option in ([], ["-l"]):
         assert main.run(["entroq", "time", "-s", where, *option]) == 0

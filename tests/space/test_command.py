@@ -94,3 +94,33 @@ def test_missing_space_is_one_sentence(run, tmp_path):
         assert status != 0
         assert out == ""
         assert err.count("\n") == 1
+
+
+def test_queue_is_no_space(run, root, tmp_path):
+    """It was listed as empty, and an import put queues among its messages."""
+    copy = tmp_path / "copy"
+    assert run("space", "export", root, copy)[0] == 0
+    for verb in ("list", "stats", "purge", "export", "import"):
+        status, out, err = run("space", verb, root / "a", *[copy] * (verb == "import"))
+        assert (status, out) == (1, "")
+        assert err.endswith("is a queue, not a directory of queues: name the directory that it lies in\n")
+    assert not (root / "a/a").exists()
+
+
+def test_stray_message_leaves_a_space_a_space(run, root):
+    """Somebody put one into the root by mistake."""
+    (root / f"{10**24}").write_bytes(b"x")
+    assert run("space", "list", root)[0] == 0
+
+
+def test_export_names_the_file_that_is_there_already(run, root, tmp_path):
+    (tmp_path / "copy").write_text("mine")
+    status, _, err = run("space", "export", root, tmp_path / "copy")
+    assert (status, err) == (1, f"dirqueue: cannot write '{tmp_path}/copy': File exists\n")
+    assert (tmp_path / "copy").read_text() == "mine"
+
+
+def test_import_says_what_a_line_lacks(run, tmp_path):
+    (tmp_path / "copy").write_text('{"queue": "a", "body": "aa"}\n')
+    status, _, err = run("space", "import", tmp_path / "new", tmp_path / "copy")
+    assert (status, err) == (2, "dirqueue: line 1 is not as `export` writes them: it has no 'own_id'\n")

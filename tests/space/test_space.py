@@ -113,6 +113,10 @@ def test_ack_then_takes_only_puts(space):
     lease = leased(space, "inbox")
     with pytest.raises(SettingsError, match="list of Put"):
         lease.ack(then=[b"small"])
+    with pytest.raises(SettingsError, match=r"not one: write then=\[Put"):
+        lease.ack(then=Put("thumbs", b"small"))
+    with pytest.raises(SettingsError, match="not of 'pictures'"):
+        space.queue_of("pictures")
     assert not lease.ended
 
 
