@@ -101,10 +101,21 @@ def open_queue(
         from dirqueue.tools import conversion
 
         raise conversion.explained(error) from None
-    from dirqueue.tools import discover
+    if not into or _may_be_root(queue.path):
+        from dirqueue.tools import discover
 
-    (discover.refuse_root if into else discover.need_queue)(queue.path)
+        (discover.refuse_root if into else discover.need_queue)(queue.path)
     return queue
+
+
+def _may_be_root(path: str) -> bool:
+    """Return whether a look into a directory can tell that messages are meant for a queue below it.
+
+    COST: two calls, and no module more, for a put into a new queue, or a native one that was used.
+    """
+    from dirqueue.layouts.native.names import LEASED_ROOM
+
+    return os.path.exists(path) and not os.path.lexists(os.path.join(path, LEASED_ROOM))
 
 
 def described(message: Message[bytes], *, body: bool = True) -> dict[str, Any]:

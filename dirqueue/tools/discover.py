@@ -14,7 +14,6 @@ from dirqueue.disk import fs
 from dirqueue.errors import QueueError, QueueNotFound, access_error
 from dirqueue.layouts import signs
 from dirqueue.layouts.native.conditions import SPACE
-from dirqueue.layouts.native.names import LEASED_ROOM
 from dirqueue.tools import conversion
 
 #: How deep queues are looked for below a root.
@@ -91,9 +90,9 @@ def need_queue(path: str) -> None:
 def refuse_root(path: str) -> None:
     """Raise QueueError if there is a directory that is not a queue but holds some: a message is meant for one of them.
 
-    COST: one call where a native queue has had a message; elsewhere up to 4,096 names are read.
+    COST: up to 4,096 names are read.
     """
-    if not _has(path, LEASED_ROOM) and holds_queues(path):
+    if holds_queues(path):
         need_queue(path)
 
 

@@ -157,7 +157,7 @@ def _input(message: Message[Any]) -> IO[bytes]:
         try:
             fs.write(writer, body.read())
         finally:
-            os.close(writer)
+            fs.close(writer)
             body.close()
         return os.fdopen(reader, "rb")
     return body
