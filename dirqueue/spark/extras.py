@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from dirqueue.admission import check_attributes
 from dirqueue.disk.clock import micros
 from dirqueue.message import Extras
 from dirqueue.settings import check_seconds
-
-CARRIED = ("attributes", "ttl", "expires_at")
+from dirqueue.spark.columns import CARRIED
 
 
 class Carried(NamedTuple):
@@ -30,11 +28,6 @@ class Carried(NamedTuple):
     def extras(self, now: int) -> Extras:
         """Return what its message carries if that is written now."""
         return Extras(dict(self.attributes), now + micros(self.ttl) if self.ttl else self.expires)
-
-
-def carries(schema: StructType) -> bool:
-    """Return whether rows of this schema carry anything."""
-    return not set(CARRIED).isdisjoint(schema.fieldNames())
 
 
 def carried_of(rows: pa.RecordBatch) -> list[Carried | None] | None:

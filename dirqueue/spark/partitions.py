@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
-from dirqueue.errors import LeaseLost
+from dirqueue.errors import LeaseLost, QueueError
 from dirqueue.layouts.base import Layout
 from dirqueue.layouts.native import Native, folders
 from dirqueue.layouts.native import parts as inside
@@ -127,6 +127,15 @@ def _pinned(
                 reason="gone",
             )
         yield from inside.read(directory, part, 0, consumer, share, shares)
+
+
+def gone(queue: str, what: str) -> QueueError:
+    """Return the error for something that is missing in a lot, which nobody but its consumer may change."""
+    return QueueError(
+        f"{what} of {queue!r} disappeared after this query had claimed them: it was stopped for longer than "
+        f"claimTimeout, or files were removed. failOnDataLoss=false goes on without them",
+        path=queue,
+    )
 
 
 def count_pinned(directory: Directory, parts: Sequence[str]) -> int:

@@ -7,7 +7,6 @@ message that moves on before its body is read is left out.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,15 +18,10 @@ from dirqueue import states
 from dirqueue.errors import SettingsError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Pins
-from dirqueue.spark.columns import PIECES, Rows, check_read, files_of, reads_bodies
-from dirqueue.spark.options import PINNED, READ, SOURCE, Options, open_native, open_queue
+from dirqueue.spark.columns import check_read, reads_bodies
+from dirqueue.spark.options import PINNED, READ, Options, open_native, open_queue
 from dirqueue.spark.partitions import LEAST, Folders, Lot, Messages, count_pinned, lots, plan, split
-from dirqueue.spark.records import RecordRows
-
-#: Values of the option `pieces`: the pieces of dirq-normal elements are left out, a map, or columns.
-SHAPES = ("false", "true", "columns")
-#: Elements that are listed to find out which pieces there are.
-SAMPLE = 100
+from dirqueue.spark.pieces import SHAPES
 
 
 class Reader(DataSourceReader):
@@ -77,28 +71,12 @@ def rows(
 ) -> Iterator[Any]:
     """Yield what one task reads, as Arrow batches."""
     queue, layout, entries = partition.open(sure=not (records or reads_bodies(schema)))
+    # COST: pyarrow, where rows are made only.
+    from dirqueue.spark.records import RecordRows
+    from dirqueue.spark.rows import Rows
+
     kind = RecordRows if records else Rows
     yield from kind(schema, layout, queue).batches(entries, strict=strict)
-
-
-def wants_records(given: dict[str, str]) -> bool:
-    """Return whether a read asks for a row for each record."""
-    return Options(given, READ + SOURCE).flag("records", default=False)
-
-
-def piece_names(given: dict[str, str]) -> list[str]:
-    """Return the columns for pieces when the user gives no schema: none, the map, or those of the first elements."""
-    options = Options(given, READ + SOURCE)  # Spark asks for the schema of a stream too
-    shape = options.choice("pieces", *SHAPES)
-    if shape != "columns":
-        return [PIECES] if shape == "true" else []
-    found: set[str] = set()
-    for queue in options.queues():
-        layout = open_queue(queue, layout=options.text("layout", "auto") or "auto").layout
-        if layout.name == "dirq-normal":
-            sample = itertools.islice(layout.entries(states.VISIBLE), SAMPLE)
-            found.update(*(files_of(layout, entry) for entry in sample if entry.state in states.VISIBLE))
-    return sorted(found)
 
 
 def _states(text: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -16,28 +16,16 @@ from dirqueue.errors import CodecError
 from dirqueue.layouts.base import Layout
 from dirqueue.message import Entry
 from dirqueue.records import AROUND, EACH, check, is_records, pack
-from dirqueue.spark.columns import BYTES, RECORD, ROWS, Rows, arrow_type, not_text
-from dirqueue.spark.options import Options
+from dirqueue.spark.columns import BYTES, RECORD, ROWS
+from dirqueue.spark.rows import Rows, arrow_type, not_text
+
+if TYPE_CHECKING:
+    from dirqueue.spark.write import Packing
 
 #: Columns that differ from record to record; the others are those of the message.
 OWN = ("value", RECORD, "size")
 #: Rows of so many kinds wait for others of their kind; one more, and all of them are written.
 KINDS = 1000
-
-
-class Packing(NamedTuple):
-    """How rows become messages."""
-
-    #: The most records in a message; None = as many as fit.
-    records: int | None
-    #: The most bytes in its body, but at least one record.
-    size: int
-
-    @classmethod
-    def chosen(cls, options: Options) -> Packing | None:
-        """Return what the options of a write ask for; None if each row is a message."""
-        records, size = options.whole("recordsPerMessage"), options.whole("recordBytes")
-        return None if records is None and size is None else cls(records, size or BYTES)
 
 
 class Packer:

@@ -34,9 +34,11 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         from dirqueue.spark.columns import read_schema
-        from dirqueue.spark.read import piece_names, wants_records
+        from dirqueue.spark.options import READ, SOURCE, Options
+        from dirqueue.spark.pieces import columns_of
 
-        return read_schema(piece_names(self._given), records=wants_records(self._given))
+        records = Options(self._given, READ + SOURCE).flag("records", default=False)
+        return read_schema(columns_of(self._given), records=records)
 
     def reader(self, schema: StructType) -> Reader:
         from dirqueue.spark.read import Reader

@@ -31,7 +31,6 @@ from dirqueue.spark.write import (
     abort_parts,
     commit_parts,
     refuse_overwrite,
-    write_parts,
 )
 
 
@@ -52,6 +51,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> Written:
         from pyspark import TaskContext
+
+        from dirqueue.spark.task import write_parts  # COST: pyarrow, in tasks only
 
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None

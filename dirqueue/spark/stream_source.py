@@ -31,11 +31,11 @@ from dirqueue.errors import LeaseLost, QueueError
 from dirqueue.layouts.native import Native
 from dirqueue.layouts.native.pins import Limit, Pins
 from dirqueue.layouts.native.supply import Supply
-from dirqueue.spark.columns import check_read, gone
+from dirqueue.spark.columns import check_read
 from dirqueue.spark.consumer import TIMEOUT, Consumer, release_abandoned
 from dirqueue.spark.living import living
 from dirqueue.spark.options import SOURCE, Options, open_native, open_queue
-from dirqueue.spark.partitions import Lot, count_pinned, lots
+from dirqueue.spark.partitions import Lot, count_pinned, gone, lots
 from dirqueue.spark.read import rows
 from dirqueue.spark.removal import Removal
 

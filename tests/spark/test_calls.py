@@ -162,3 +162,11 @@ def test_a_link_that_is_no_message_is_no_row(queue_dir, priorities):
         b"3",
     ]
     assert names.is_plain(first) is not priorities
+
+
+@pytest.mark.parametrize("module", ["source", "stream_sink", "stream_source", "write"])
+def test_what_plans_and_commits_needs_no_arrow(module):
+    """COST: 80 ms for each Python that Spark starts; rows are made in tasks only."""
+    code = f"import sys, dirqueue.spark.{module}; print('pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -16,11 +16,13 @@ from support.patience import until
 from dirqueue import DirQueueError, Queue, QueueError
 from dirqueue.layouts.native import pins, staged
 from dirqueue.spark import stream_source, write
-from dirqueue.spark.columns import Rows, read_schema
+from dirqueue.spark.columns import read_schema
 from dirqueue.spark.living import living
 from dirqueue.spark.options import open_native
+from dirqueue.spark.rows import Rows
 from dirqueue.spark.stream_source import StreamReader
-from dirqueue.spark.write import BatchWriter, How, commit_parts, write_parts
+from dirqueue.spark.task import write_parts
+from dirqueue.spark.write import BatchWriter, How, commit_parts
 
 START = {"lot": 0}
 ALL = ReadAllAvailable()

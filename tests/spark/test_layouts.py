@@ -24,6 +24,9 @@ def test_directories_of_dirq_and_vsqs_are_read(spark, tmp_path):
     (row,) = values("normal", pieces="true")
     assert {name: bytes(piece) for name, piece in row.pieces.items()} == {"body": b"one", "header": b"h"}
     assert bytes(row.value) == b"one"
+    reader = spark.read.format("dirqueue").option("pieces", "true").schema("pieces map<string,string>")
+    (row,) = reader.load(str(tmp_path / "normal")).collect()
+    assert row.pieces == {"body": "one", "header": "h"}
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import pytest
 
 from dirqueue import Queue
 from dirqueue.records import RECORDS
-from dirqueue.spark.records import Packer, Packing, unpacked
+from dirqueue.spark.records import Packer, unpacked
+from dirqueue.spark.write import Packing
 
 
 def write(frame, path, **options):
