@@ -15,6 +15,7 @@ from typing import Any, cast
 from dirqueue.disk.directory import not_found
 from dirqueue.errors import SettingsError, Unsupported
 from dirqueue.layouts.native import Native
+from dirqueue.layouts.native.names import LEASED_ROOM
 from dirqueue.queue import Queue
 from dirqueue.settings import check_path
 
@@ -144,12 +145,19 @@ _open: dict[tuple[str, str], tuple[tuple[int, int], Queue[bytes]]] = {}
 
 
 def open_queue(path: str, *, create: bool = False, **settings: Any) -> Queue[bytes]:
-    """Return the queue at a path, opened once for each process; QueueNotFound unless it exists or `create` is set."""
+    """Return the queue at a path, opened once for each process; QueueNotFound unless it exists or `create` is set.
+
+    QueueError for a directory that is no queue, or with `create` for one that holds queues.
+    """
     key = (path, repr(settings))
     known = _open.get(key)
     if known is not None and known[0] == _identity(path):
         return known[1]
     queue: Queue[bytes] = Queue(path, create=create, **settings)
+    if not os.path.lexists(os.path.join(path, LEASED_ROOM)):
+        from dirqueue.tools import discover
+
+        (discover.refuse_root if create else discover.need_queue)(path)
     if create:
         queue.layout.create()
     identity = _identity(path)

@@ -19,6 +19,7 @@ from dirqueue.errors import Empty, LeaseLost, SettingsError
 from dirqueue.message import Message
 from dirqueue.queue import Queue
 from dirqueue.spark.options import local
+from dirqueue.tools.discover import need_queue
 from dirqueue.worker.outcome import check_hook, check_result
 
 Handler = Callable[[Message[Any]], Any]
@@ -67,6 +68,7 @@ def work(
     check_hook(handler, "handler")
     path = local(queue)
     Queue(path, create=False, codec=codec).close()
+    need_queue(path)
 
     def run(_: Any) -> Iterator[tuple[Any, ...]]:
         yield _worker(path, handler, timeout, limit, lease, codec)

@@ -10,6 +10,7 @@ import pytest
 from spark.restricted import Restricted
 from support.kit import files
 
+import dirqueue.spark
 from dirqueue import Queue
 
 
@@ -17,6 +18,15 @@ def sentence(error):
     """Return what a person would look for in the page that Spark shows."""
     (ours,) = {line for line in str(error).splitlines() if line.startswith("dirqueue.errors.")}
     return ours
+
+
+def claim(spark, path):
+    with dirqueue.spark.claim(spark, path):
+        raise AssertionError
+
+
+def work(spark, path):
+    dirqueue.spark.work(1, path, print, spark=spark)
 
 
 def read(spark, path, format="restricted"):
@@ -61,6 +71,16 @@ def test_a_permission_error_on_an_executor_reaches_the_driver(spark, open_dir, j
     wanted = rf"QueueAccess: cannot .*'{queue.path}.*no permission; check owner.*\[EACCES\]"
     assert re.search(wanted, sentence(failed.value))
     assert not [name for name in files(queue.path) if ".batch.new" in name]
+
+
+@pytest.mark.parametrize("job", [read, write, stream, claim, work])
+def test_a_directory_of_queues_is_no_queue(spark, tmp_path, job):
+    """It was read as an empty one, and a write made it a queue."""
+    Queue(tmp_path / "root/orders").put(b"1")
+    spark.dataSource.register(Restricted)
+    with pytest.raises(Exception, match="is not a queue: nothing in it is dirqueue's; there is one queue below it"):
+        job(spark, str(tmp_path / "root"))
+    assert os.listdir(tmp_path / "root") == ["orders"]
 
 
 def test_a_queue_that_vanishes_before_its_messages_are_read_is_named(spark, queue_dir):
