@@ -78,7 +78,9 @@ def test_a_directory_of_queues_is_no_queue(spark, tmp_path, job):
     """It was read as an empty one, and a write made it a queue."""
     Queue(tmp_path / "root/orders").put(b"1")
     spark.dataSource.register(Restricted)
-    with pytest.raises(Exception, match="is not a queue: nothing in it is dirqueue's; there is one queue below it"):
+    with pytest.raises(
+        Exception, match="is not a queue: nothing in it is dirqueue's; there is one queue below it"
+    ):
         job(spark, str(tmp_path / "root"))
     assert os.listdir(tmp_path / "root") == ["orders"]
 
