@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 PAGE, BOOK = ROOT / "docs/reliability.md", ROOT / "docs/reliability.json"
 
-from lab import campaigns, hostile, network, nfs, powerloss, soak  # noqa: E402
+from lab import campaigns, hostile, network, nfs, powerloss, soak, tokens  # noqa: E402
 from lab.forge import ERRORS  # noqa: E402
 from lab.stories import COMMON, LAYOUTS  # noqa: E402
 from support import capabilities  # noqa: E402
@@ -193,6 +193,27 @@ def real_nfs(scale: float, _place: Path, progress: Progress) -> Result:
     return len(acked) + account.put, detail, wrong + account.wrong
 
 
+def nfs_transactions(scale: float, _place: Path, progress: Progress) -> Result:
+    """The token game on a real NFS server, mounted twice."""
+    place = Path(tempfile.mkdtemp(prefix="dirqueue-nfs-", dir="/var/tmp"))  # a disk, as above
+    try:
+        with (
+            nfs.served(place / "server") as export,
+            nfs.mounted(place / "one") as one,
+            nfs.mounted(place / "two") as two,
+        ):
+            (place / "tally").mkdir()
+            roots = [f"{one}/space", f"{two}/space"]
+            tokens.deal(roots[0])
+            kills = tokens.play(roots, str(place / "tally"), 300 * scale, tokens.SLOW)
+            reported, wrong = tokens.judge(roots[1], str(place / "tally"), tokens.SLOW)
+            progress(kills, kills, len(wrong))
+            assert os.path.isdir(f"{export}/space/.space")
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return kills, f"nfs-ganesha, version 3, two clients (libnfs); {reported:,} transactions", wrong
+
+
 def killer(scale: float, place: Path, progress: Progress) -> Result:
     """A soak: producers, consumers, a purger, and a SIGKILL every 0.1 to 0.5 s."""
     account = soak.run(
@@ -298,6 +319,7 @@ CAMPAIGNS: dict[str, tuple[Callable[[float, Path, Progress], Result], str, tuple
     "reordered": (reordered, "disk images", ("loop", "fuse", "ext4")),
     "network": (lost_replies, "messages", ("fuse",)),
     "nfs": (real_nfs, "messages", ("root", "fuse", "nfs")),
+    "nfs-transactions": (nfs_transactions, "kills", ("root", "fuse", "nfs")),
     "full-disk": (
         cells("test_full_disk", "bytes and inodes of ext4, tmpfs, xfs, btrfs; read-only in mid-run"),
         "cells",
