@@ -127,14 +127,14 @@ class Options:
         return [path]
 
     def queues(self) -> list[str]:
-        """Return the directories of a read: as given, or those that match a pattern such as spool/*."""
+        """Return the directories of a read: as given, or the queues that match a pattern such as spool/*."""
         found: list[str] = []
         for path in self._paths():
             text = local(path)
             if os.path.isdir(text):
                 found.append(text)
                 continue
-            matches = sorted(each for each in glob.glob(text) if os.path.isdir(each))
+            matches = sorted(each for each in glob.glob(text) if os.path.isdir(each) and _is_queue(each))
             if not matches:
                 raise not_found(text)
             found += matches
@@ -154,7 +154,7 @@ def open_queue(path: str, *, create: bool = False, **settings: Any) -> Queue[byt
     if known is not None and known[0] == _identity(path):
         return known[1]
     queue: Queue[bytes] = Queue(path, create=create, **settings)
-    if not os.path.lexists(os.path.join(path, LEASED_ROOM)):
+    if not _is_native(path):
         from dirqueue.tools import discover
 
         (discover.refuse_root if create else discover.need_queue)(path)
@@ -164,6 +164,17 @@ def open_queue(path: str, *, create: bool = False, **settings: Any) -> Queue[byt
     if identity is not None:
         _open[key] = (identity, queue)
     return queue
+
+
+def _is_queue(path: str) -> bool:
+    from dirqueue.layouts import signs
+
+    return _is_native(path) or signs.is_queue(path)
+
+
+def _is_native(path: str) -> bool:
+    """Return whether it is plainly a native queue. COST: one call, where a look at the names reads up to 4,096."""
+    return os.path.lexists(os.path.join(path, LEASED_ROOM))
 
 
 def open_native(path: str, *, create: bool = False, **settings: Any) -> Native:

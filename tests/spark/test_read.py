@@ -54,9 +54,11 @@ def test_a_schema_chooses_columns_of_several_states(spark, queue):
 
 
 def test_many_queues_are_one_table(spark, tmp_path):
-    """Several paths, or a pattern; the column `queue` tells them apart."""
+    """Several paths, or the queues that match a pattern; the column `queue` tells them apart."""
     for name in ("a", "b", "c"):
         Queue(tmp_path / "spool" / name).put(name)
+    (tmp_path / "spool/logs").mkdir()
+    (tmp_path / "spool/logs/today.log").write_text("not ours")
     every = load(spark, tmp_path / "spool" / "*")
     assert sorted(row.queue[-1] + row.value.decode() for row in every.collect()) == ["aa", "bb", "cc"]
     assert load(spark, tmp_path / "spool" / "a", tmp_path / "spool" / "c").count() == 2
