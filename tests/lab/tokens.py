@@ -93,22 +93,27 @@ def mover(root, tally, seconds, rules):
 
 
 def play(roots, tally, seconds, rules):
-    """Let four movers play, each killed and replaced again and again, ten times at least; return how often."""
-    until, kills, movers, hosts = time.monotonic() + seconds, 0, [], 0
-    while time.monotonic() < until or kills < 10:
+    """Let four movers play, each killed and replaced again and again, ten times at least.
+
+    Return how often, and what was wrong with those that ended by themselves.
+    """
+    until, kills, movers, hosts, wrong = time.monotonic() + seconds, 0, [], 0, []
+    while (time.monotonic() < until or kills < 10) and len(wrong) < MOVERS:
         while len(movers) < MOVERS:
             root, hosts = roots[hosts % len(roots)], hosts + 1
             movers.append(FORK.Process(target=mover, args=(root, tally, seconds, rules)))
             movers[-1].start()
         time.sleep(random.uniform(*rules.pause))
         victim = movers.pop(random.randrange(MOVERS))
-        os.kill(victim.pid, signal.SIGKILL)
+        victim.kill()
         victim.join()
         kills += 1
+        if victim.exitcode not in (0, -signal.SIGKILL):
+            wrong.append(f"a mover ended with {victim.exitcode}: see its traceback")
     for each in movers:
         each.kill()
         each.join()
-    return kills
+    return kills, wrong
 
 
 def judge(root, tally, rules):
