@@ -17,9 +17,6 @@ from collections.abc import Iterator
 from stat import S_IMODE, S_ISREG
 from typing import Any, BinaryIO
 
-from dirqueue.errors import MessageTooLarge, SettingsError
-from dirqueue.settings import Settings
-
 #: The bare calls, for tests that replace them.
 CALLS = (
     "chmod", "close", "dup2", "fallocate", "fstat", "fsync", "link", "listdir", "mkdir", "open", "read", "readlink",
@@ -60,6 +57,10 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: (xfs) of claim, read and ack. Only the owner of a file may do without (else EPERM). COMPAT: Linux only.
 READ_ONCE = READ | getattr(os, "O_NOATIME", 0)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+#: NFS: what a server says of an open file that another host has removed or replaced; nfs-ganesha also "server fault",
+#: as kernels and libnfs tell it. So often at most a file is read again.
+STALE = frozenset((errno.ESTALE, getattr(errno, "EREMOTEIO", errno.ESTALE), errno.EFAULT))
+STALE_TRIES = 5
 #: A body below this size takes one read, so 64 KiB are read at once; a longer one takes more.
 CHUNK = 65537
 
@@ -159,20 +160,33 @@ def _write_on(fd: int, rest: memoryview) -> int:
 
 
 def read_file(name: str, dir_fd: int, guess: int = CHUNK) -> bytes:
-    """Return the whole file: in one read if it is shorter than `guess`; a `guess` of 0 asks for its size first."""
-    fd = open(name, READ, dir_fd=dir_fd)
-    try:
-        # One read returns at most two gigabytes, which is less than asked for and looks like the end of the file.
-        guess = guess or min(fstat(fd).st_size + 1, 1 << 30)
-        data = read(fd, guess)
-        if len(data) == guess:
-            pieces = [data]
-            while data := read(fd, 16 * CHUNK):
-                pieces.append(data)
-            data = b"".join(pieces)
-    finally:
-        close(fd)
-    return data
+    """Return the whole file: in one read if it is shorter than `guess`; a `guess` of 0 asks for its size first.
+
+    NFS: FileNotFoundError also if another host removes it meanwhile; of one that is replaced, the new one is read.
+    """
+    left = STALE_TRIES
+    while True:
+        left -= 1
+        fd = open(name, READ, dir_fd=dir_fd)
+        try:
+            return _read_all(fd, guess)
+        except OSError as error:
+            if error.errno not in STALE or not left:
+                raise
+        finally:
+            close(fd)
+
+
+def _read_all(fd: int, guess: int) -> bytes:
+    # One read returns at most two gigabytes, which is less than asked for and looks like the end of the file.
+    guess = guess or min(fstat(fd).st_size + 1, 1 << 30)
+    data = read(fd, guess)
+    if len(data) < guess:
+        return data
+    pieces = [data]
+    while data := read(fd, 16 * CHUNK):
+        pieces.append(data)
+    return b"".join(pieces)
 
 
 def replace_file(name: str, data: bytes, dir_fd: int, *, sync: bool, mode: int = FILE_MODE) -> None:
@@ -245,36 +259,6 @@ def same_file(one: str, other: str, dir_fd: int) -> bool:
     except FileNotFoundError:
         return False
     return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
-
-
-def check_plain_file(path: str, settings: Settings, *, linked: bool = False) -> None:
-    """Check that a user's file may become a message, and make it durable if the settings ask for that.
-
-    It must be a regular file and, unless `linked`, have no second name through which it could still be written.
-
-    Raises:
-        SettingsError: it is not a regular file, or has several names.
-        MessageTooLarge: it is longer than the queue's max_size.
-        OSError: plain; the caller adds the context.
-    """
-    fd = open(path, READ)
-    try:
-        facts = fstat(fd)
-        if not S_ISREG(facts.st_mode):
-            raise SettingsError(f"{path!r} is not a regular file: put_path moves plain files only")
-        if facts.st_nlink != 1 and not linked:
-            raise SettingsError(
-                f"{path!r} has {facts.st_nlink} names (hard links): copy it, then put the copy"
-            )
-        if 0 < settings.max_size < facts.st_size:
-            text = (
-                f"{path!r} has {facts.st_size} bytes; this queue takes at most max_size={settings.max_size}"
-            )
-            raise MessageTooLarge(text, message_id="", size=facts.st_size, limit=settings.max_size)
-        if settings.sync:
-            fsync(fd)
-    finally:
-        close_quietly(fd)
 
 
 def size_of(name: str, dir_fd: int) -> int:

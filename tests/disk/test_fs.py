@@ -258,3 +258,32 @@ def test_what_is_gone_is_not_there(place, tmp_path):
     assert fs.is_file("a", place)
     with failing("stat", errno.EIO), pytest.raises(OSError, match=os.strerror(errno.EIO)):
         fs.exists("a", place)
+
+
+# --- a file that another host takes away ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", names(sorted(fs.STALE)))
+@pytest.mark.parametrize("meanwhile", ["removed", "replaced", "nothing"])
+def test_a_file_that_another_host_takes_away_while_it_is_read(tmp_path, place, code, meanwhile):
+    """NFS: as if it had been opened a moment later; and no loop without a bound."""
+    (tmp_path / "f").write_bytes(b"old")
+    real, tries = fs.read, []
+
+    def read(fd, size):
+        tries.append(fd)
+        if meanwhile != "nothing" and len(tries) > 1:
+            return real(fd, size)
+        os.unlink(tmp_path / "f")
+        if meanwhile != "removed":
+            (tmp_path / "f").write_bytes(b"new")
+        raise OSError(code, os.strerror(code))
+
+    with nothing_left_open(), replaced(fs, read=read):
+        if meanwhile == "replaced":
+            assert fs.read_file("f", place) == b"new"
+        else:
+            with pytest.raises(FileNotFoundError if meanwhile == "removed" else OSError) as caught:
+                fs.read_file("f", place)
+            assert caught.value.errno == (errno.ENOENT if meanwhile == "removed" else code)
+    assert len(tries) == {"removed": 1, "replaced": 2, "nothing": fs.STALE_TRIES}[meanwhile]

@@ -16,6 +16,7 @@ from typing import BinaryIO, ClassVar
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.plain import check_plain_file
 from dirqueue.errors import CodecError, SettingsError
 from dirqueue.layouts.base import Claim
 from dirqueue.layouts.dirq import names
@@ -73,7 +74,7 @@ class DirqNormal(DirqLayout):
         """Link a file in and remove its old name; where bodies are JSON, write what it holds."""
         source = os.path.abspath(path)
         try:
-            fs.check_plain_file(source, self.settings)
+            check_plain_file(source, self.settings)
             if self.schema.plain:
                 name = self.store.add_file(self.store.keys[0], source)
             else:

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from dirqueue.disk import fs
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.plain import check_plain_file
 from dirqueue.layouts.base import Claim, lost
 from dirqueue.layouts.dirq import names
 from dirqueue.layouts.dirq.cursor import Cursor
@@ -52,7 +53,7 @@ class DirqSimple(DirqLayout):
         self, path: str, *, delay: float = 0, priority: int | None = None, link: bool = False
     ) -> str:
         try:
-            fs.check_plain_file(path, self.settings)
+            check_plain_file(path, self.settings)
             return self.store.add_path(path)
         except OSError as error:
             self._fail(f"put the file {path!r} into", error)

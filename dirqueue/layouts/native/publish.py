@@ -18,6 +18,7 @@ from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
 from dirqueue.disk.fs import CREATE, FILE_MODE
 from dirqueue.disk.identity import ID_DIGITS, TIME_DIGITS, UNIQUE_DIGITS, new_id
+from dirqueue.disk.plain import check_plain_file
 from dirqueue.errors import QueueError, access_error
 from dirqueue.layouts.native import names
 from dirqueue.layouts.native.extras import ExtrasStore
@@ -459,7 +460,7 @@ class Publisher:
 
     def _check_file(self, source: str, *, link: bool) -> None:
         try:
-            fs.check_plain_file(source, self._settings, linked=link)
+            check_plain_file(source, self._settings, linked=link)
         except OSError as error:
             raise access_error(source, "put the file", error) from error
 

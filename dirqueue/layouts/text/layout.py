@@ -19,6 +19,7 @@ from dirqueue.disk import fs, identity
 from dirqueue.disk.beside import Beside
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory, not_found
+from dirqueue.disk.plain import check_plain_file
 from dirqueue.errors import DirQueueError, LayoutError, MessageNotFound, QueueError, QueueNotFound
 from dirqueue.layouts.base import Claim, Committer, Producer, Purged, bad_handle, lost, none_buried, refuse
 from dirqueue.layouts.pausing import RESUMED_SECONDS, Pausable
@@ -96,7 +97,7 @@ class Text(Looker, Pausable):
     ) -> str:
         """Copy the file's contents in, and unlink it."""
         try:
-            fs.check_plain_file(path, self.settings)
+            check_plain_file(path, self.settings)
             id = self.put_lines([encode(fs.read_file(os.path.abspath(path), -1, 0))], delay)[0]
             fs.unlink(path)
         except OSError as error:

@@ -22,6 +22,7 @@ from dirqueue import states
 from dirqueue.disk import fs
 from dirqueue.disk.clock import micros
 from dirqueue.disk.directory import Directory
+from dirqueue.disk.plain import check_plain_file
 from dirqueue.errors import QueueError
 from dirqueue.layouts.base import Claim, Purged, bad_handle, lost
 from dirqueue.layouts.native.names import PAUSED
@@ -179,7 +180,7 @@ class Vsqs(Peer):
         self.directory.make()
         source = os.path.abspath(path)
         try:
-            fs.check_plain_file(source, self.settings)
+            check_plain_file(source, self.settings)
             for _ in range(TRIES):
                 id = self._id()
                 new = f"{id}.new"
